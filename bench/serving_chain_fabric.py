@@ -70,6 +70,11 @@ def service(component: dict[str, Any]) -> FlowMeshService:
         ],
         "reply": {"x": STAGES[-1]},
     }
+    return service_of(spec)
+
+
+def service_of(spec: dict[str, Any]) -> FlowMeshService:
+    """Returns the service of these benchmarks."""
     document = {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshService",
@@ -107,7 +112,16 @@ class Chain:
 async def running(folder: Path, placement: str) -> AsyncIterator[Chain]:
     """Yields a chain that answers requests."""
     component, workers = PLACEMENTS[placement]
-    declared = service(component)
+    async with started(folder, service(component), workers) as chain:
+        await _until_answered(chain)
+        yield chain
+
+
+@contextlib.asynccontextmanager
+async def started(
+    folder: Path, declared: FlowMeshService, workers: Sequence[Sequence[str]]
+) -> AsyncIterator[Chain]:
+    """Yields the processes of a service, with these components a worker; they may still load."""
     token = ServiceToken(token_hash(TOKEN), "bench")
     graph = compile_stages(declared.spec, lambda *_: None, stage_problem)
     entry = ServiceEntry(SERVICE, "chain", (token,), graph=graph, in_flight_max=256)
@@ -119,7 +133,6 @@ async def running(folder: Path, placement: str) -> AsyncIterator[Chain]:
         for number, names in enumerate(workers):
             here = [c for c in components if c.name in names]
             await _start_worker(stack, folder, chain, f"w{number}", here)
-        await _until_answered(chain)
         yield chain
 
 

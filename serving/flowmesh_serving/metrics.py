@@ -8,7 +8,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 _SERVICES_MAX = 200
 _OTHER = "other"
-_TIERS = frozenset({"reference", "inline", "relay"})
+_TIERS = frozenset({"reference", "inline", "shared", "peer", "relay"})
 _REASONS = frozenset({"duplicate", "stale"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 

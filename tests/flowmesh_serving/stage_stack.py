@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_serving.stack import (
     ECHO,
@@ -28,6 +29,7 @@ from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, t
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_worker.ipc.frames import Start
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
+from flowmesh_worker.serving.peer_links import PeerLinks
 from flowmesh_worker.serving.service_hub import ServiceHub
 
 SERVICE = "team-a/ask"
@@ -90,6 +92,19 @@ class StageStack:
     async def metrics(self) -> str:
         async with self.session.get(f"{self.stack.router.url}/metrics") as response:
             return await response.text()
+
+    async def passed_bytes(self, tier: str) -> float:
+        """Returns the bytes between stages that passed by a tier, as hubs have reported them."""
+        name = f'flowmesh_service_hop_bytes_total{{tier="{tier}"}} '
+        lines = (await self.metrics()).splitlines()
+        return sum(float(line.removeprefix(name)) for line in lines if name in line)
+
+    async def until_passed(self, tier: str, least: float) -> float:
+        """Waits until so many bytes are reported, and returns how many there are."""
+        async with asyncio.timeout(30):
+            while (found := await self.passed_bytes(tier)) < least:  # noqa: ASYNC110 - it has no event
+                await asyncio.sleep(0.005)
+        return found
 
 
 @contextlib.asynccontextmanager
@@ -157,6 +172,11 @@ async def _start_worker(
             component=component.name,
         )
         await hub.admit(admitted)
+
+
+def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has hubs take no values of each other, as across machines."""
+    monkeypatch.setattr(PeerLinks, "listen", lambda *_: None)
 
 
 async def together(*asking: Any) -> list[Any]:

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import aiohttp
 import pytest
 from tests.flowmesh_serving.stack import until
-from tests.flowmesh_serving.stage_stack import SERVICE, URL, python, stage_stack, together
+from tests.flowmesh_serving.stage_stack import (
+    SERVICE,
+    URL,
+    python,
+    stage_stack,
+    together,
+    without_peers,
+)
 
 if TYPE_CHECKING:
     from flowmesh_core.protocol.serving import ComponentCall
@@ -73,11 +80,17 @@ ALL = ["up", "twice", "meet", "writer"]
 
 @pytest.mark.parametrize(
     ("workers", "tier"),
-    [({"w1": ALL}, "reference"), ({"w1": ["up", "twice"], "w2": ["meet", "writer"]}, "relay")],
+    [
+        ({"w1": ALL}, "reference"),
+        ({"w1": ["up", "twice"], "w2": ["meet", "writer"]}, "peer"),
+        ({"w1": ["up", "twice"], "w2": ["meet", "writer"]}, "relay"),
+    ],
 )
 async def test_a_reply_equals_plain_composition(
-    tmp_path: Path, workers: dict[str, list[str]], tier: str
+    tmp_path: Path, workers: dict[str, list[str]], tier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if tier == "relay":
+        without_peers(monkeypatch)
     async with stage_stack(tmp_path, diamond(), workers) as stack:
         for request in REQUESTS:
             assert await stack.ask(request) == (200, composed(request))

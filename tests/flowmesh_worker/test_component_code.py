@@ -144,7 +144,7 @@ async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]
     )
     now_s = asyncio.get_running_loop().time()
     results = await asyncio.gather(
-        *(batches.call(one, now_s) for one in calls), return_exceptions=True
+        *(batches.call(one, {}, now_s) for one in calls), return_exceptions=True
     )
     return [
         type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results

@@ -60,7 +60,12 @@ _CALL = serving.ServiceCall(
 )
 TO_ROUTER: dict[str, Any] = {
     "hub hello": serving.HubHello(
-        version=1, worker="w-1", incarnation="0a", replicas=(_LOAD,), certificate="00.YQ==.Yg=="
+        version=1,
+        worker="w-1",
+        incarnation="0a",
+        replicas=(_LOAD,),
+        certificate="00.YQ==.Yg==",
+        peer="0a",
     ),
     "link renewed": serving.LinkRenewed(certificate="00.YQ==.Yg=="),
     "loads": serving.ReplicaLoads(
@@ -68,7 +73,14 @@ TO_ROUTER: dict[str, Any] = {
     ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
-        call_id="c1", outcome="failed", status=400, body=b"{}", tokens_in=7, tokens_out=8, step=2
+        call_id="c1",
+        outcome="failed",
+        status=400,
+        body=b"{}",
+        tokens_in=7,
+        tokens_out=8,
+        value=serving.PassedValue(data=b"[1]", number=3, path=()),
+        step=2,
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
@@ -100,6 +112,7 @@ FROM_ROUTER: dict[str, Any] = {
         tenant="team-b",
         seed=5,
         stream=True,
+        peers={"w-2": serving.PeerAddress(socket="0b", key="0c")},
     ),
     "stage value": serving.StageValue(
         request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
@@ -117,6 +130,8 @@ TO_CALL_HOST: dict[str, Any] = {
         budget_ms=4500,
         slo_ms=2000,
         tenant="team-b",
+        passed={"query": serving.PassedValue(data=b"[1]", number=3, path=("rows",))},
+        wants_value=True,
         then=(
             serving.ComponentCall(
                 call_id="q1.2.last",
@@ -141,6 +156,20 @@ FROM_CALL_HOST: dict[str, Any] = {
             ),
         )
     ),
+}
+TO_PEER: dict[str, Any] = {
+    "peer hello": serving.PeerHello(version=1, worker="w-1", key="0c"),
+    "peer value": serving.PeerValue(
+        request_id="q1",
+        version=2,
+        stage="best",
+        source="hits",
+        value=serving.PassedValue(data=b"[1]", number=3, path=("rows",)),
+        checksum=4,
+    ),
+}
+FROM_PEER: dict[str, Any] = {
+    "peer refused": serving.PeerRefused(request_id="q1", version=2),
 }
 TO_HUB: dict[str, Any] = {
     "routers": hub_frames.UseRouters(

@@ -105,7 +105,7 @@ def test_every_field_of_every_structure_has_a_non_default_value_in_some_sample()
 def test_every_structure_of_the_modules_that_send_or_store_has_a_sample() -> None:
     there = {type(one).__name__ for sample in SAMPLES for one in _structures(sample.value)}
     defined = {
-        name
+        kind.__name__
         for module in MODULES
         for name, kind in vars(module).items()
         if isinstance(kind, type)

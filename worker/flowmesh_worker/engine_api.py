@@ -20,6 +20,7 @@ from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.protocol.serving import CallEnded, ComponentCall, ComponentProfile
+from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.secret_values import SecretValues
 
 _Content = TypeVar("_Content")
@@ -401,8 +402,17 @@ class Serves(Protocol):
 class ServesComponents(Protocol):
     """The third face of an engine that hosts Python components of services."""
 
-    async def call_component(self, call: ComponentCall) -> CallEnded:
+    async def call_component(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes]
+    ) -> tuple[CallEnded, StageBytes]:
         """Runs a call, in a batch with others.
+
+        Args:
+            call: of one component.
+            passed: inputs that components of other hosts have made.
+
+        Returns:
+            The end, and the value for components of other hosts; empty where the body is it.
 
         Raises:
             AttemptError: of kind host-crashed for the instance; every other error is the call's.

@@ -9,10 +9,12 @@ hub, host; its pieces and its end come back the same way::
                      UseGraph, RunStages, StageValue, EndRequest
     hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
     host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
+    hub -> hub       PeerHello, PeerValue; back PeerRefused
 
 A request to a service with stages has a route, which its router sends to each hub in it. A hub
-begins a stage once its join is complete, and sends the stage's value to the next hub through the
-router; values for the reply go to the router itself.
+begins a stage once its join is complete, and sends the stage's value to the next hub: directly
+where the router has named it as a peer, else through the router. Values for the reply go to the
+router.
 
 Time in a frame is what remains of a call's budget, in milliseconds: clocks are not compared. Every
 frame may arrive twice: what is not known any more is ignored. Structures are arrays, fields are
@@ -37,6 +39,8 @@ CREDIT_BYTES = 64 << 10
 
 VALUE_BYTES_MAX = 8 << 20
 """The largest value of a stage that passes a router."""
+PACKED_ARRAYS = b"\xc1"
+"""The first byte of packed arrays; JSON never begins with it."""
 
 OK = "ok"
 FAILED = "failed"
@@ -84,6 +88,8 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         incarnation: unique per process of a hub.
         replicas: all that take calls.
         certificate: the link certificate; empty on a Unix socket.
+        peer: name of the socket where it takes values of other hubs, in the folder ``peers`` beside
+            the router's own; empty where it takes none.
     """
 
     version: int
@@ -91,6 +97,7 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
     certificate: str = ""
+    peer: str = ""
 
 
 class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
@@ -199,6 +206,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
         body: the answer, or OpenAI's error object; empty after a stream.
         tokens_in: tokens of the prompt.
         tokens_out: generated tokens.
+        value: of a component's call that wanted one; empty where ``body`` is the value.
         step: which call of a chain ended it, from 0; see ``ComponentCall.then``.
     """
 
@@ -208,6 +216,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
     body: bytes = b""
     tokens_in: int = 0
     tokens_out: int = 0
+    value: "PassedValue | None" = None
     step: int = 0
 
 
@@ -232,6 +241,18 @@ class UseGraph(msgspec.Struct, frozen=True, array_like=True, tag="graph"):
     graph: ServiceGraph
 
 
+class PeerAddress(msgspec.Struct, frozen=True, array_like=True):
+    """Another hub of a request's route, to which values go without the router.
+
+    Attributes:
+        socket: its name in the folder ``peers``.
+        key: that only the router and the two hubs know.
+    """
+
+    socket: str
+    key: str
+
+
 class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     """Run the stages of a request that the route gives to this hub.
 
@@ -244,6 +265,8 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
         tenant: the caller's namespace.
         seed: used where a stage has none.
         stream: whether the answer of the stage that streams is wanted as it is made.
+        peers: the hubs of the route's other workers, by worker; the router relays values to those
+            that it does not name.
     """
 
     request_id: str
@@ -255,6 +278,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     tenant: str
     seed: int
     stream: bool = False
+    peers: dict[str, PeerAddress] = {}
 
 
 class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
@@ -263,7 +287,7 @@ class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
     Attributes:
         stage: that needs it; ``reply`` for the router itself.
         source: the stage that made it.
-        data: JSON; empty for the answer that was streamed.
+        data: JSON, or packed arrays for a Python component; empty for the answer that was streamed.
     """
 
     request_id: str
@@ -309,6 +333,21 @@ class StoredInput(msgspec.Struct, frozen=True, array_like=True):
     path: tuple[str, ...] = ()
 
 
+class PassedValue(msgspec.Struct, frozen=True, array_like=True):
+    """A value that a Python component has made for one in another host.
+
+    Attributes:
+        data: JSON, or arrays as the component host packs them; empty where a descriptor was passed
+            beside the connection.
+        number: of that descriptor; 0 for none.
+        path: of the part that is wanted.
+    """
+
+    data: bytes = b""
+    number: int = 0
+    path: tuple[str, ...] = ()
+
+
 class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component-call"):
     """One call of a Python component.
 
@@ -322,6 +361,8 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         budget_ms: what remains until the request's timeout.
         slo_ms: what remains until its reply is late; 0 for no target.
         tenant: the caller's namespace.
+        passed: further inputs, by name, that components of other hosts have made.
+        wants_value: whether a component of another host needs the result.
         then: calls that the host runs after this one, each with the value of the one before. The
             chain has this call's id, and ends with its last call or the first that fails.
     """
@@ -335,6 +376,8 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     budget_ms: int
     slo_ms: int
     tenant: str = ""
+    passed: dict[str, PassedValue] = {}
+    wants_value: bool = False
     then: "tuple[ComponentCall, ...]" = ()
 
 
@@ -358,6 +401,44 @@ class ComponentProfiles(msgspec.Struct, frozen=True, array_like=True, tag="profi
     """All components of a host, where any profile changed."""
 
     profiles: tuple[ComponentProfile, ...]
+
+
+class PeerHello(msgspec.Struct, frozen=True, array_like=True, tag="peer-hello"):
+    """The first frame of a hub that sends values to another.
+
+    Attributes:
+        worker: the sender's name.
+        key: from ``PeerAddress``.
+    """
+
+    version: int
+    worker: str
+    key: str
+
+
+class PeerValue(msgspec.Struct, frozen=True, array_like=True, tag="peer-value"):
+    """The value of one stage for a stage of the receiving hub.
+
+    Attributes:
+        stage: that needs it.
+        source: the stage that made it.
+        checksum: CRC-32 of the data where it has 64 KiB or more; 0 for a descriptor, whose bytes
+            are not copied.
+    """
+
+    request_id: str
+    version: int
+    stage: str
+    source: str
+    value: PassedValue
+    checksum: int = 0
+
+
+class PeerRefused(msgspec.Struct, frozen=True, array_like=True, tag="peer-refused"):
+    """A value is damaged or of a request that the hub does not have: route it again."""
+
+    request_id: str
+    version: int
 
 
 ToRouter = (
@@ -384,4 +465,6 @@ FromRouter = (
     | EndRequest
 )
 ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
+ToPeer = PeerHello | PeerValue
+FromPeer = PeerRefused
 FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles

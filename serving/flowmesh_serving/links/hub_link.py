@@ -57,6 +57,7 @@ _CALLS_MAX = 1 << 16
 _PATHS_MAX = 64
 _SIZES_MAX = 256
 _NAME_CHARS = 500
+_PEER_CHARS = 16
 _log = logging.getLogger(__name__)
 
 
@@ -92,6 +93,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
 
     Attributes:
         worker: its worker's name; empty before its hello.
+        incarnation: of its hub's process.
+        peer: the name of its socket for values of other hubs; empty where the router relays them.
     """
 
     def __init__(
@@ -112,7 +115,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             HELLO_BYTES_MAX,
             lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
-        self.worker = ""
+        self.worker = self.incarnation = self.peer = ""
         self._graphs: set[str] = set()
         self._listener = listener
         self._refused_hubs = refused
@@ -194,7 +197,9 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         elif self._refused_hubs.has(hello.worker, self._heard_s):
             self._refuse("its hub has broken the protocol a moment ago")
         elif self._admit(hello.certificate, hello.worker):
-            self.worker = hello.worker
+            self.worker, self.incarnation = hello.worker, hello.incarnation
+            if self._verifier is None and len(hello.peer) <= _PEER_CHARS:
+                self.peer = hello.peer  # on a Unix socket: of the same machine and user
             self._frame_bytes_max = FRAME_BYTES_MAX
             self.answer(RouterWelcome(SERVING_VERSION))
             self._stop_timer()

@@ -34,6 +34,7 @@ from flowmesh_core.stages.service_graph import REPLY, LoadedGraph
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.errors import no_replica
 from flowmesh_serving.links.hub_link import Defect, HubLink
+from flowmesh_serving.stages.peer_addresses import PeerAddresses
 
 _TRIES = 2
 _RETRIED = (LOST, FULL, UNKNOWN_REPLICA)
@@ -86,6 +87,7 @@ class StagedRequests:
         self._pending: dict[str, PendingRequest] = {}
         self._joins = JoinTable[bytes]()
         self._turn = 0
+        self._peers = PeerAddresses()
 
     def __contains__(self, request_id: str) -> bool:
         """Returns whether a request has no reply yet."""
@@ -204,9 +206,11 @@ class StagedRequests:
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
         for replica in pending.replicas:
             replica.candidate.own += 1
-        for link in pending.links.values():
+        links = pending.links.values()
+        for link in links:
             link.use_graph(pending.graph)
-            link.answer(pending.run)
+            peers = self._peers.of(link, links) if len(links) > 1 else {}
+            link.answer(msgspec.structs.replace(pending.run, peers=peers) if peers else pending.run)
 
     def _leave(self, pending: PendingRequest) -> None:
         """Has the hubs of the present route end the request; at once where it still runs."""

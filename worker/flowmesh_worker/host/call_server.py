@@ -6,19 +6,18 @@ on their way to the client, nothing more is taken from the engine until the clie
 
 import asyncio
 import contextlib
-import os
-import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
 from flowmesh_core.decoding import decode
-from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_core.errors import AttemptError, FailureKind, ProtocolError
 from flowmesh_core.protocol.serving import (
     CREDIT_BYTES,
     FAILED,
+    FULL,
     OK,
     Abort,
     CallEnded,
@@ -33,9 +32,13 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_worker.engine_api import Serves, ServesComponents, ServingAnswer, ServingCall
 from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.descriptor_listener import DescriptorListener
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
+from flowmesh_worker.ipc.passed_values import StageBytes, receive_values, send_value
 
 _PROFILES_EVERY_S = 0.05
 _SERVER_ERROR = 500
+_TOO_MANY = 429
 _SUCCESS = 200
 _bodies = msgspec.json.Decoder(dict)
 
@@ -52,7 +55,7 @@ class CallServer:
         """
         self._engine = engine
         self._on_broken = on_broken
-        self._server: asyncio.Server | None = None
+        self._listener = DescriptorListener(self._connected)
         self._connections: set[_HubConnection] = set()
 
     async def listen(self, path: Path) -> None:
@@ -61,31 +64,18 @@ class CallServer:
         Raises:
             OSError: the socket cannot be created.
         """
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            before = os.umask(0o177)
-            try:
-                listener.bind(str(path))
-            finally:
-                os.umask(before)
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(self._connected, sock=listener)
-        except BaseException:
-            listener.close()
-            raise
+        self._listener.listen(path)
 
     async def close(self) -> None:
         """Stops listening and cancels all calls."""
-        if self._server is not None:
-            self._server.close()
+        self._listener.close()
         for connection in list(self._connections):
             await connection.close()
 
-    def _connected(self) -> Channel[ToCallHost]:
-        connection = _HubConnection(self._engine, self._on_broken, self._connections.discard)
-        self._connections.add(connection)
-        return connection.channel
+    def _connected(self, descriptors: DescriptorSocket) -> Channel[ToCallHost]:
+        hub = _HubConnection(self._engine, descriptors, self._on_broken, self._connections.discard)
+        self._connections.add(hub)
+        return hub.channel
 
 
 class _HubConnection:
@@ -94,10 +84,12 @@ class _HubConnection:
     def __init__(
         self,
         engine: Serves | None,
+        descriptors: DescriptorSocket,
         on_broken: Callable[[AttemptError], None],
         on_end: "Callable[[_HubConnection], None]",
     ) -> None:
         self._engine = engine
+        self._descriptors = descriptors
         self._on_broken = on_broken
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -131,16 +123,20 @@ class _HubConnection:
     def _lost(self) -> None:
         for task in self._tasks.values():
             task.cancel()
+        self._descriptors.close()
         self._on_end(self)
 
     def _receive(self, message: ToCallHost) -> None:
         match message:
-            case ServiceCall() | ComponentCall():
-                if message.call_id not in self._tasks:
-                    task = asyncio.get_running_loop().create_task(self._run(message))
-                    self._tasks[message.call_id] = task
-                    # Not at the end of the task, which may be cancelled before its first step.
-                    task.add_done_callback(lambda _: self._forget(message.call_id))
+            case ServiceCall():
+                self._begin(message.call_id, self._run(message))
+            case ComponentCall(call_id=call_id, passed=passed):
+                try:
+                    values = receive_values(passed, self._descriptors)
+                except ProtocolError:  # more values than one connection may have open
+                    self.channel.send(CallEnded(call_id, FULL, _TOO_MANY))
+                    return
+                self._begin(call_id, self._run_component(message, values))
             case Credit(call_id=call_id, size=size):
                 if call_id in self._credits:
                     self._credits[call_id].add(size)
@@ -151,20 +147,38 @@ class _HubConnection:
                 if self._components is not None:
                     self._components.forget_values(keys)
 
-    async def _run(self, call: ServiceCall | ComponentCall) -> None:
+    def _begin(self, call_id: str, work: Coroutine[Any, Any, CallEnded]) -> None:
+        if call_id in self._tasks:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._run_to_end(call_id, work))
+        self._tasks[call_id] = task
+        # Not at the end of the task, which may be cancelled before its first step.
+        task.add_done_callback(lambda _: self._forget(call_id))
+
+    async def _run_to_end(self, call_id: str, work: Coroutine[Any, Any, CallEnded]) -> None:
         try:
-            if isinstance(call, ComponentCall):
-                assert self._components is not None
-                end = await self._components.call_component(call)
-            else:
-                end = await (self._stream(call) if call.stream else self._answer(call))
+            end = await work
         except asyncio.CancelledError:
             return
         except Exception as error:
             if isinstance(error, AttemptError) and _is_broken(error):
                 self._on_broken(error)
-            end = CallEnded(call.call_id, FAILED, _SERVER_ERROR, _server_error(error))
+            end = CallEnded(call_id, FAILED, _SERVER_ERROR, _server_error(error))
         self.channel.send(end)
+
+    async def _run(self, call: ServiceCall) -> CallEnded:
+        return await (self._stream(call) if call.stream else self._answer(call))
+
+    async def _run_component(
+        self, call: ComponentCall, values: Mapping[str, StageBytes]
+    ) -> CallEnded:
+        assert self._components is not None
+        end, value = await self._components.call_component(call, values)
+        if not value:
+            return end
+        passed = send_value(value, self._descriptors)
+        return msgspec.structs.replace(end, value=passed)
 
     def _forget(self, call_id: str) -> None:
         self._tasks.pop(call_id, None)

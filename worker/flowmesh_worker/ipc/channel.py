@@ -22,6 +22,7 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
         receives: Any,
         on_message: Callable[[Received], None],
         on_lost: Callable[[], None],
+        frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         """Creates an unconnected end on the running event loop; most callers use :meth:`over`."""
         super().__init__(
@@ -29,6 +30,7 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
             on_message,
             on_lost,
             lambda send: asyncio.get_running_loop().call_soon(send),
+            frame_bytes_max,
             later=lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
 

@@ -2,13 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import msgspec
 
+from flowmesh_core.errors import ProtocolError
+from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     DEADLINE,
+    FAILED,
     FULL,
     LOST,
     Abort,
@@ -26,18 +30,33 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
 from flowmesh_worker.ipc.channel import Channel
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, connect_with_descriptors
+from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
 
 _CONNECT_WITHIN_S = 30.0
 _CONNECT_EVERY_S = 0.02
 _MS = 1000.0
+_SERVER_ERROR = 500
+_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 
 ToCaller = Piece | CallEnded | CallRefused
 HostCall = ServiceCall | ComponentCall
 
 
+class ComponentEnded(CallEnded, frozen=True):
+    """The end of a call of a component that made a value for one in another host.
+
+    Attributes:
+        received: that value.
+    """
+
+    received: StageBytes = b""
+
+
 @dataclass(slots=True, eq=False)
 class _Waiting:
     call: HostCall
+    passed: Mapping[str, StageBytes]
     reply: Callable[[ToCaller], None]
     timer: asyncio.TimerHandle
 
@@ -65,6 +84,7 @@ class InstanceLink:
         self._changed = changed
         self._calls: dict[str, _Waiting] = {}
         self._channel: Channel[FromCallHost] | None = None
+        self._descriptors: DescriptorSocket | None = None
         self._ready = asyncio.Event()
 
     async def connect(self, path: str) -> bool:
@@ -75,9 +95,10 @@ class InstanceLink:
             async with asyncio.timeout(_CONNECT_WITHIN_S):
                 while True:
                     with contextlib.suppress(OSError):
-                        await loop.create_unix_connection(lambda: channel, path)
+                        connection, self._descriptors = await connect_with_descriptors(path)
                         break
                     await asyncio.sleep(_CONNECT_EVERY_S)
+                await loop.create_unix_connection(lambda: channel, sock=connection)
                 self._channel = channel
                 await self._ready.wait()
         except TimeoutError:
@@ -110,12 +131,18 @@ class InstanceLink:
         wanted = min(wanted or self._engine_max, self._engine_max) >> halvings
         self._queue.calls_max = max(self._queue.calls_max, wanted)
 
-    def add(self, call: HostCall, reply: Callable[[ToCaller], None]) -> None:
+    def add(
+        self,
+        call: HostCall,
+        reply: Callable[[ToCaller], None],
+        passed: Mapping[str, StageBytes] = _NOTHING,
+    ) -> None:
         """Runs a call, lets it wait, or refuses it.
 
         Args:
             call: with salt and priority set.
             reply: sends a frame to the call's router.
+            passed: values that the call names.
         """
         loop = asyncio.get_running_loop()
         budget_s = call.budget_ms / _MS
@@ -131,9 +158,9 @@ class InstanceLink:
             refused(CallRefused(displaced, FULL))
             admission = self._queue.add(call.call_id, deadline_s, call.tenant)
         timer = loop.call_at(deadline_s, self._expire, call.call_id)
-        self._calls[call.call_id] = _Waiting(call, reply, timer)
+        self._calls[call.call_id] = _Waiting(call, passed, reply, timer)
         if admission is CallAdmission.RUNS:
-            self._send(call)
+            self._run(call, passed)
         self._changed()
 
     def add_credit(self, credit: Credit) -> None:
@@ -156,6 +183,25 @@ class InstanceLink:
         if self._channel is not None:
             self._channel.close()
 
+    def _run(self, call: HostCall, passed: Mapping[str, StageBytes]) -> None:
+        """Sends a call with its values; refuses it where these cannot pass now."""
+        if passed and isinstance(call, ComponentCall) and self._descriptors is not None:
+            sent = dict(call.passed)
+            try:
+                for name, value in passed.items():
+                    sent[name] = send_value(value, self._descriptors, call.passed[name].path)
+            except ProtocolError:
+                asyncio.get_running_loop().call_soon(self._refuse, call.call_id)
+                return
+            call = msgspec.structs.replace(call, passed=sent)
+        self._send(call)
+
+    def _refuse(self, call_id: str) -> None:
+        waiting = self._calls.get(call_id)
+        if waiting is not None:
+            self._remove(call_id, aborts=True)
+            waiting.reply(CallRefused(call_id, FULL))
+
     def _send(self, message: HostCall | Credit | Abort) -> None:
         if self._channel is not None:
             self._channel.send(message)
@@ -169,12 +215,25 @@ class InstanceLink:
             self.profiles = {one.component: one for one in message.profiles}
             self._changed()
             return
+        if isinstance(message, CallEnded) and message.value is not None:
+            message = self._with_value(message)  # also where the call is not wanted any more
         waiting = self._calls.get(message.call_id)
         if waiting is None:
             return
         if isinstance(message, CallEnded):
             self._remove(message.call_id)
         waiting.reply(message)
+
+    def _with_value(self, ended: CallEnded) -> CallEnded:
+        """Returns the end of a call with the value that was passed; a wrong one fails the call."""
+        assert ended.value is not None
+        assert self._descriptors is not None
+        try:
+            value = receive_value(ended.value, self._descriptors)
+        except ProtocolError as error:
+            body = msgspec.json.encode(OpenAiError(error.message, code="value_refused").body())
+            return CallEnded(ended.call_id, FAILED, _SERVER_ERROR, body)
+        return ComponentEnded(ended.call_id, ended.outcome, body=ended.body, received=value)
 
     def _expire(self, call_id: str) -> None:
         waiting = self._calls[call_id]
@@ -186,7 +245,8 @@ class InstanceLink:
         if self._queue.remove(call_id) and aborts:
             self._send(Abort(call_id))
         while (following := self._queue.take()) is not None:
-            self._send(self._with_budget(self._calls[following]))
+            waiting = self._calls[following]
+            self._run(self._with_budget(waiting), waiting.passed)
         self._changed()
 
     @staticmethod
@@ -196,6 +256,8 @@ class InstanceLink:
 
     def _lost(self) -> None:
         self.is_lost, self._channel = True, None
+        if self._descriptors is not None:
+            self._descriptors.close()
         self._ready.set()
         calls, self._calls = self._calls, {}
         for call_id, waiting in calls.items():

@@ -18,7 +18,7 @@ from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.hub_frames import RouterTls
 from flowmesh_worker.serving.router_link import CallReceiver, RouterLink
 
-_UNIX, _TLS = "unix:", "tls:"
+UNIX, _TLS = "unix:", "tls:"
 _RESOLVE_EVERY_S = 2.0
 _HANDSHAKE_WITHIN_S = 10.0
 
@@ -55,15 +55,15 @@ class RouterGroup:
         self._links: dict[str, tuple[RouterLink, asyncio.Task[None]]] = {}
         self._resolving: asyncio.Task[None] | None = None
         host, colon, port = address.removeprefix(_TLS).rpartition(":")
-        if address.startswith(_UNIX):
-            self._path = address.removeprefix(_UNIX)
+        if address.startswith(UNIX):
+            self._path = address.removeprefix(UNIX)
         elif address.startswith(_TLS) and host and colon and port.isdigit() and tls is not None:
             self._host, self._port = host, int(port)
             self._context = ssl.create_default_context(cadata=tls.ca)
         else:
             raise ProtocolError(
                 f"{address!r} is not the address of routers:"
-                f" expected {_UNIX}PATH, or {_TLS}HOST:PORT with certificates"
+                f" expected {UNIX}PATH, or {_TLS}HOST:PORT with certificates"
             )
 
     @property

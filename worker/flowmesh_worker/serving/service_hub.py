@@ -10,6 +10,7 @@ import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import msgspec
@@ -33,8 +34,9 @@ from flowmesh_core.protocol.serving import (
     UseGraph,
 )
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
+from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
-from flowmesh_worker.serving.router_group import RouterGroup
+from flowmesh_worker.serving.router_group import UNIX, RouterGroup
 from flowmesh_worker.serving.router_link import RouterLink, RouterMessage
 from flowmesh_worker.serving.stage_requests import StageRequests
 
@@ -84,7 +86,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
-        self._stages = StageRequests(worker, self)
+        self._stages = StageRequests(worker, self, self._incarnation[:16])
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
         self._used: set[_Replica] = set()
@@ -114,6 +116,8 @@ class ServiceHub:
                 _log.warning("%s", error)
                 self._routers.pop(address, None)
                 continue
+            if address.startswith(UNIX):
+                self._stages.peers.listen(Path(address.removeprefix(UNIX)))
             group.start()
             self._routers[address] = group
 
@@ -151,6 +155,7 @@ class ServiceHub:
             group.close()
         for instance in self._instances.values():
             instance.close()
+        self._stages.peers.close()
 
     # -- as a CallReceiver -----------------------------------------------------------------------
 
@@ -194,6 +199,7 @@ class ServiceHub:
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
+        passed: Mapping[str, StageBytes] = MappingProxyType({}),
     ) -> str:
         """See ``StageReplicas.start``."""
         replicas: list[_Replica] = []
@@ -215,7 +221,7 @@ class ServiceHub:
         for replica in replicas:
             replica.calls += 1
             self._used_by(replica)
-        routed.instance.add(call, self._reply)
+        routed.instance.add(call, self._reply, passed)
         return ""
 
     def abort(self, call_id: str) -> None:
@@ -261,7 +267,13 @@ class ServiceHub:
     # -- reports ---------------------------------------------------------------------------------
 
     def _hello(self) -> HubHello:
-        return HubHello(SERVING_VERSION, self._worker, self._incarnation, self._loads())
+        return HubHello(
+            SERVING_VERSION,
+            self._worker,
+            self._incarnation,
+            self._loads(),
+            peer=self._stages.peers.name,
+        )
 
     def _loads(self) -> tuple[ReplicaLoad, ...]:
         return tuple(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -11,6 +11,7 @@ from flowmesh_core.openai.request import check_request
 from flowmesh_core.protocol.serving import (
     CallEnded,
     ComponentCall,
+    PassedValue,
     RunStages,
     ServiceCall,
     StoredInput,
@@ -19,7 +20,8 @@ from flowmesh_core.stages.joins import MatchedSet
 from flowmesh_core.stages.service_graph import LoadedGraph, LoadedStage
 from flowmesh_core.stages.stage_calls import engine_value, openai_body
 from flowmesh_core.stages.values import ValueReference, fill_tree, part_of
-from flowmesh_worker.serving.instance_link import HostCall, InstanceLink
+from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.serving.instance_link import ComponentEnded, HostCall, InstanceLink
 from flowmesh_worker.serving.stage_values import StageData
 
 _answers = msgspec.json.Decoder(dict)
@@ -34,6 +36,13 @@ class _Request(Protocol):
     due_s: float
 
 
+class StageCall(NamedTuple):
+    """A call, and the values that it names."""
+
+    call: HostCall
+    passed: Mapping[str, StageBytes]
+
+
 class StageCalls:
     """Makes the calls of one hub."""
 
@@ -41,10 +50,8 @@ class StageCalls:
         """Looks up the engine instance of a replica with ``instance_of``."""
         self._instance_of = instance_of
 
-    def call(
-        self, request: _Request, done: MatchedSet[StageData], replica_id: str
-    ) -> tuple[HostCall, int]:
-        """Returns the call of a stage, and how many of its inputs are references.
+    def call(self, request: _Request, done: MatchedSet[StageData], replica_id: str) -> StageCall:
+        """Returns the call of a stage.
 
         Raises:
             FlowMeshError: a value that the stage reads is missing, or the engine refuses it.
@@ -55,7 +62,7 @@ class StageCalls:
         call_id = f"{request.run.request_id}.{request.run.route.version}.{done.stage}"
         if loaded.stage.is_python:
             return self._component_call(request, done, replica_id, call_id, params)
-        return self._engine_call(request, loaded, call_id, params), 0
+        return StageCall(self._engine_call(request, loaded, call_id, params), {})
 
     def _engine_call(
         self, request: _Request, loaded: LoadedStage, call_id: str, params: dict[str, Any]
@@ -83,18 +90,22 @@ class StageCalls:
         replica_id: str,
         call_id: str,
         params: dict[str, Any],
-    ) -> tuple[ComponentCall, int]:
+    ) -> StageCall:
         loaded = request.graph.stages[done.stage]
         instance = self._instance_of(replica_id)
         inputs = dict(params)
         stored: dict[str, StoredInput] = {}
+        passed: dict[str, StageBytes] = {}
+        named: dict[str, PassedValue] = {}
         for name, reference in loaded.inputs.items():
             data = done.values[reference.source]
             if data.key and data.instance is instance:
                 stored[name] = StoredInput(data.key, reference.path)
+            elif data.packed:
+                passed[name], named[name] = data.packed, PassedValue(path=reference.path)
             else:
                 inputs[name] = _input(reference, data)
-        is_stored, wants_body = self._uses(request, done.stage, instance)
+        is_stored, wants_body, wants_value = self._uses(request, done.stage, instance)
         call = ComponentCall(
             call_id=call_id,
             component=loaded.stage.component,
@@ -105,27 +116,26 @@ class StageCalls:
             budget_ms=self._left_ms(request.until_s),
             slo_ms=self._left_ms(request.due_s) if request.due_s else 0,
             tenant=request.run.tenant,
+            passed=named,
+            wants_value=wants_value,
         )
-        return call, len(stored)
+        return StageCall(call, passed)
 
     def _uses(
         self, request: _Request, stage: str, instance: InstanceLink | None
-    ) -> tuple[bool, bool]:
-        """Returns whether the host should keep a stage's value, and whether it leaves the host."""
-        is_stored = leaves = False
+    ) -> tuple[bool, bool, bool]:
+        """Returns what a stage's value is for: components of its host, JSON, those of others."""
+        is_stored = wants_body = wants_value = False
         for consumer in request.graph.consumers[stage]:
             place = request.run.route.place(consumer)
             loaded = request.graph.stages.get(consumer)
-            if (
-                place is not None
-                and loaded is not None
-                and _reads_whole(loaded, stage)
-                and self._instance_of(place.replica_id) is instance
-            ):
+            if place is None or loaded is None or not _reads_whole(loaded, stage):
+                wants_body = True
+            elif self._instance_of(place.replica_id) is instance:
                 is_stored = True
             else:
-                leaves = True
-        return is_stored, leaves
+                wants_value = True
+        return is_stored, wants_body, wants_value
 
     @staticmethod
     def _left_ms(until_s: float) -> int:
@@ -135,7 +145,8 @@ class StageCalls:
 def stage_value(call: HostCall, ended: CallEnded, instance: InstanceLink | None) -> StageData:
     """Returns the value of a stage from its call's end; empty where it was streamed."""
     if isinstance(call, ComponentCall):
-        return StageData(ended.body, call.store_as, instance)
+        packed = ended.received if isinstance(ended, ComponentEnded) else b""
+        return StageData(ended.body, call.store_as, instance, packed)
     if call.stream:
         return StageData(b"")
     answer: Mapping[str, Any] = decode(_answers, ended.body)

@@ -1,105 +1,71 @@
 """The requests to services with stages, at one hub: begins each stage once its join is complete.
 
 A request comes with its route. Values go to stages of this worker directly, to those of others
-through the router, and those of the reply to the router itself.
+through their hub where it is a peer, else through the router, and those of the reply to the router.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+import contextlib
+import hmac
+from collections.abc import Callable
 
 import msgspec
 
-from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.errors import FlowMeshError, ProtocolError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     FAILED,
     FULL,
+    LOST,
+    OK,
+    PACKED_ARRAYS,
     UNKNOWN_REPLICA,
-    VALUE_BYTES_MAX,
     CallEnded,
     CallRefused,
-    ComponentCall,
+    PeerRefused,
+    PeerValue,
     Piece,
     RunStages,
     StageFailed,
     StageValue,
 )
 from flowmesh_core.stages.joins import JoinTable, MatchedSet
-from flowmesh_core.stages.service_graph import REPLY, LoadedGraph, ServiceGraph
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph
 from flowmesh_core.stages.values import REQUEST
-from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
+from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.serving.early_values import EarlyValue, EarlyValues
+from flowmesh_worker.serving.instance_link import HostCall, ToCaller
+from flowmesh_worker.serving.passed_bytes import PassedBytes
+from flowmesh_worker.serving.peer_links import Peer, PeerLinks
 from flowmesh_worker.serving.router_link import RouterLink
-from flowmesh_worker.serving.stage_calls import StageCalls, stage_value
+from flowmesh_worker.serving.stage_calls import StageCall, StageCalls, stage_value
+from flowmesh_worker.serving.stage_chain import StageChain, goes_on
+from flowmesh_worker.serving.stage_replicas import StageReplicas
 from flowmesh_worker.serving.stage_values import StageData
+from flowmesh_worker.serving.staged_request import StagedRequest
+from flowmesh_worker.serving.value_sender import ValueSender, error_body
 
 VALUES_BYTES_MAX = 256 << 20
 """Values of all requests that a hub holds at most; beyond, it refuses requests."""
-REFERENCE, INLINE, RELAY = "reference", "inline", "relay"
+_PEER_LOST_S = 1.0
+"""A router learns of a lost hub before this time, and routes its requests again by itself."""
 _BAD_REQUEST, _SERVER_ERROR = 400, 500
 
 
-class StageReplicas(Protocol):
-    """The part of the hub that stages use."""
-
-    def instance_of(self, replica_id: str) -> InstanceLink | None:
-        """Returns the engine instance of a replica."""
-        ...
-
-    def start(
-        self,
-        link: RouterLink,
-        replica_ids: Sequence[str],
-        tenant: str,
-        call: HostCall,
-        reply: Callable[[ToCaller], None],
-    ) -> str:
-        """Begins a call of replicas in one instance; returns why it is refused, else nothing."""
-        ...
-
-    def abort(self, call_id: str) -> None:
-        """Drops a call; its end is not reported."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class StagedRequest:
-    """A request that runs here.
+class StageRequests:
+    """All requests of one hub.
 
     Attributes:
-        until_s: its timeout, and ``due_s`` when its reply is late (0 for no target), by the loop's
-            clock.
-        calls: call id by stage that runs.
-        stored: keys of values, by the host that keeps them.
-        value_bytes: of its values.
+        peers: links to hubs of other workers.
     """
 
-    link: RouterLink
-    run: RunStages
-    graph: LoadedGraph
-    until_s: float
-    due_s: float
-    calls: dict[str, str] = field(default_factory=dict)
-    stored: dict[InstanceLink, list[str]] = field(default_factory=dict)
-    value_bytes: int = 0
-
-    @property
-    def version(self) -> int:
-        """The version of its route."""
-        return self.run.route.version
-
-
-class StageRequests:
-    """All requests of one hub."""
-
-    def __init__(self, worker: str, replicas: StageReplicas) -> None:
+    def __init__(self, worker: str, replicas: StageReplicas, peer: str) -> None:
         """Has no request yet.
 
         Args:
             worker: the worker's name.
             replicas: of the hub.
+            peer: name of the socket for values of other hubs.
         """
         self._worker = worker
         self._replicas = replicas
@@ -107,7 +73,10 @@ class StageRequests:
         self._requests: dict[str, StagedRequest] = {}
         self._joins = JoinTable[StageData]()
         self._calls = StageCalls(replicas.instance_of)
-        self._passed: dict[RouterLink, Counter[str]] = {}
+        self._passed = PassedBytes()
+        self._early = EarlyValues()
+        self.peers = PeerLinks(worker, peer, self)
+        self._sender = ValueSender(self.peers, self._passed, self._send_failed)
         self._value_bytes = 0
 
     def __len__(self) -> int:
@@ -128,7 +97,8 @@ class StageRequests:
             self._abort(known)
         here = [place for place in run.route.stages if place.worker == self._worker]
         graph = self._graphs.get(run.graph)
-        if graph is None or not here or self._value_bytes > VALUES_BYTES_MAX:
+        is_full = self._value_bytes + len(run.request) > VALUES_BYTES_MAX
+        if graph is None or not here or is_full:
             reason = FULL if graph is not None else UNKNOWN_REPLICA
             replica_id = here[0].replica_id if here else ""
             link.send(StageFailed(run.request_id, run.route.version, "", replica_id, reason))
@@ -151,19 +121,16 @@ class StageRequests:
         for place in here:
             if REQUEST in needs[place.stage]:
                 self._add(request, place.stage, REQUEST, data)
+        for early in self._early.take(run.request_id):
+            with contextlib.suppress(ProtocolError):
+                self.add_peer_value(early.peer, early.value, early.data, early.refuse)
 
     def add_value(self, link: RouterLink, message: StageValue) -> None:
         """Adds a value that another hub has made."""
         request = self._requests.get(message.request_id)
         if request is None or request.link is not link:
             return
-        data = StageData(message.data)
-        done = self._joins.add(
-            message.request_id, message.version, message.stage, message.source, data
-        )
-        self._hold(request, len(message.data))
-        if done is not None:
-            self._start(request, done)
+        self._add_passed(request, message, message.data)
 
     def end(self, link: RouterLink, request_id: str) -> None:
         """Aborts what runs of a router's request and frees its values."""
@@ -178,7 +145,7 @@ class StageRequests:
         for request_id, request in list(self._requests.items()):
             if request.link is link:
                 self.end(link, request_id)
-        self._passed.pop(link, None)
+        self._passed.take(link)
 
     def streaming_call(self, request_id: str) -> str:
         """Returns the call that streams a request's answer; empty where none does."""
@@ -187,11 +154,47 @@ class StageRequests:
 
     def take_passed_bytes(self, link: RouterLink) -> dict[str, int]:
         """Returns the bytes that were passed on by tier since the last time."""
-        return dict(self._passed.pop(link, {}))
+        return self._passed.take(link)
 
     def take_dropped(self) -> dict[str, int]:
         """Returns how many values joins have dropped since the last time, by reason."""
         return {why: count for why, count in self._joins.take_counts().items() if count}
+
+    # -- as a PeerReceiver -----------------------------------------------------------------------
+
+    def add_peer_value(
+        self, peer: Peer, value: PeerValue, data: StageBytes, refuse: Callable[[], None]
+    ) -> None:
+        """See ``PeerReceiver.add_peer_value``."""
+        request = self._requests.get(value.request_id)
+        if request is None or request.version < value.version:
+            self._early.add(EarlyValue(peer, value, data, refuse))
+            return
+        if request.version > value.version:
+            return  # its route was replaced
+        address = request.run.peers.get(peer.worker)
+        place, source = (request.run.route.place(name) for name in (value.stage, value.source))
+        if address is None or not hmac.compare_digest(address.key.encode(), peer.key.encode()):
+            raise ProtocolError(f"the hub of {peer.worker} is not a peer for the request")
+        if source is None or source.worker != peer.worker:
+            raise ProtocolError(f"the hub of {peer.worker} sends a value of another's stage")
+        if place is None or place.worker != self._worker:
+            raise ProtocolError(f"the hub of {peer.worker} sends a value for another hub")
+        self._add_passed(request, value, data)
+
+    def peer_refused(self, refused: PeerRefused) -> None:
+        """See ``PeerReceiver.peer_refused``."""
+        request = self._requests.get(refused.request_id)
+        if request is not None and request.version == refused.version and request.peers:
+            self._fail(request, "", LOST)
+
+    def peer_lost(self, worker: str) -> None:
+        """See ``PeerReceiver.peer_lost``."""
+        for request in self._requests.values():
+            if worker in request.peers:
+                refused = PeerRefused(request.run.request_id, request.version)
+                loop = asyncio.get_running_loop()
+                loop.call_later(_PEER_LOST_S, self.peer_refused, refused)
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -200,110 +203,111 @@ class StageRequests:
         if done is not None:
             self._start(request, done)
 
+    def _add_passed(
+        self, request: StagedRequest, value: StageValue | PeerValue, passed: StageBytes
+    ) -> None:
+        """Adds a value that another hub has made."""
+        if isinstance(passed, bytes) and not passed.startswith(PACKED_ARRAYS):
+            data = StageData(passed)
+        else:
+            data = StageData(b"", packed=passed)
+        if not self._hold(request, data.size):
+            self._fail(request, value.stage, FULL)
+            return
+        done = self._joins.add(value.request_id, value.version, value.stage, value.source, data)
+        if done is not None:
+            self._start(request, done)
+
     def _start(self, request: StagedRequest, done: MatchedSet[StageData]) -> None:
         """Calls a stage, and those after it that its host can run without the hub."""
-        chain: list[HostCall] = []
         stages: list[str] = []
+        calls: list[StageCall] = []
         following: MatchedSet[StageData] | None = done
         while following is not None:
             stages.append(following.stage)
+            replica_id = self._replica_id(request, following.stage)
             try:
-                call, references = self._calls.call(
-                    request, following, self._replica_id(request, following.stage)
-                )
+                calls.append(self._calls.call(request, following, replica_id))
             except (FlowMeshError, msgspec.DecodeError) as error:
                 self._fail(request, following.stage, FAILED, _BAD_REQUEST, error_body(error))
                 return
-            self._count(request, REFERENCE, references)
-            self._count(request, INLINE, len(call.body))
-            chain.append(call)
-            following = self._following(request, following.stage, call)
-        self._run(request, stages, chain)
+            self._passed.count_inputs(request.link, *calls[-1])
+            following = self._following(request, following.stage, calls[-1].call)
+        chain = StageChain(tuple(stages), tuple(c.call for c in calls), calls[0].passed)
+        self._run(request, chain)
 
     def _following(
         self, request: StagedRequest, stage: str, call: HostCall
     ) -> MatchedSet[StageData] | None:
-        """Returns what the next stage needs, where only the host of this one needs its value."""
+        """Returns what the next stage needs, where it needs only this one and the request."""
         consumers = request.graph.consumers[stage]
-        if not isinstance(call, ComponentCall) or not call.store_as or call.wants_body:
+        if len(consumers) != 1 or not goes_on(call):
             return None
-        if len(consumers) != 1:
+        (consumer,) = consumers
+        if not request.graph.stages[consumer].needs <= {stage, REQUEST}:
             return None
-        values = self._joins.begin_early(
-            request.run.request_id, request.version, consumers[0], stage
-        )
+        values = self._joins.begin_early(request.run.request_id, request.version, consumer, stage)
         if values is None:
             return None
         instance = self._replicas.instance_of(self._replica_id(request, stage))
-        return MatchedSet(consumers[0], {**values, stage: StageData(b"", call.store_as, instance)})
+        kept = StageData(b"", call.call_id, instance)
+        return MatchedSet(consumer, {**values, stage: kept})
 
-    def _run(self, request: StagedRequest, stages: list[str], chain: list[HostCall]) -> None:
-        replica_ids = [self._replica_id(request, stage) for stage in stages]
-        call = chain[0]
-        if isinstance(call, ComponentCall):
-            keys = [one.store_as for one in chain if isinstance(one, ComponentCall)]
-            instance = self._replicas.instance_of(replica_ids[0])
-            if instance is not None:
-                request.stored.setdefault(instance, []).extend(filter(None, keys))
-            call = msgspec.structs.replace(call, then=tuple(chain[1:]))
-        request.calls[stages[0]] = call.call_id
+    def _run(self, request: StagedRequest, chain: StageChain) -> None:
+        replica_ids = [self._replica_id(request, stage) for stage in chain.stages]
+        instance = self._replicas.instance_of(replica_ids[0])
+        if instance is not None and chain.keys:
+            request.stored.setdefault(instance, []).extend(chain.keys)
+        first, call = chain.stages[0], chain.call
+        request.calls[first] = call.call_id
 
         def reply(message: ToCaller) -> None:
-            self._replied(request, stages, chain, message)
+            self._replied(request, chain, message)
 
-        reason = self._replicas.start(request.link, replica_ids, request.run.tenant, call, reply)
+        tenant = request.run.tenant
+        reason = self._replicas.start(request.link, replica_ids, tenant, call, reply, chain.passed)
         if reason:
-            request.calls.pop(stages[0], None)
-            self._fail(request, stages[0], reason)
+            request.calls.pop(first, None)
+            self._fail(request, first, reason)
 
-    def _replied(
-        self,
-        request: StagedRequest,
-        stages: list[str],
-        chain: list[HostCall],
-        message: ToCaller,
-    ) -> None:
+    def _replied(self, request: StagedRequest, chain: StageChain, message: ToCaller) -> None:
         if isinstance(message, Piece):
             request.link.send(Piece(request.run.request_id, message.data))
             return
-        request.calls.pop(stages[0], None)
-        match message:
-            case CallRefused(reason=reason):
-                self._fail(request, stages[0], reason)
-            case CallEnded(outcome="ok"):
-                self._pass_on(request, stages[-1], chain[-1], message)
-            case CallEnded(outcome=outcome, status=status, body=body, step=step):
-                stage = stages[min(max(0, step), len(stages) - 1)]
-                self._fail(request, stage, outcome, status, body)
+        request.calls.pop(chain.stages[0], None)
+        if isinstance(message, CallRefused):
+            self._fail(request, chain.stages[0], message.reason)
+        elif message.outcome == OK:
+            self._pass_on(request, chain.stages[-1], chain.calls[-1], message)
+        else:
+            stage = chain.ended_at(message)
+            self._fail(request, stage, message.outcome, message.status, message.body)
 
     def _pass_on(
         self, request: StagedRequest, stage: str, call: HostCall, ended: CallEnded
     ) -> None:
         """Sends the value of a stage to all that need it."""
-        run = request.run
         instance = self._replicas.instance_of(self._replica_id(request, stage))
         data = stage_value(call, ended, instance)
-        self._hold(request, len(data.body))
+        if not self._hold(request, data.size):
+            self._fail(request, stage, FULL)
+            return
         for consumer in request.graph.consumers[stage]:
-            place = run.route.place(consumer)
+            place = request.run.route.place(consumer)
             if place is not None and place.worker == self._worker:
                 self._add(request, consumer, stage, data)
-            elif len(data.body) > VALUE_BYTES_MAX:
-                text = f"the value of stage {stage} has {len(data.body)} bytes"
-                why = OpenAiError(f"{text}, of at most {VALUE_BYTES_MAX}", code="value_too_large")
-                self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(why))
-                return
             else:
-                if consumer != REPLY:
-                    self._count(request, RELAY, len(data.body))
-                value = StageValue(run.request_id, request.version, consumer, stage, data.body)
-                request.link.send(value)
+                self._sender.send(request, consumer, stage, data)
 
     @staticmethod
     def _replica_id(request: StagedRequest, stage: str) -> str:
         place = request.run.route.place(stage)
         assert place is not None, "only stages of the route have joins"
         return place.replica_id
+
+    def _send_failed(self, request: StagedRequest, stage: str, error: OpenAiError) -> None:
+        if self._requests.get(request.run.request_id) is request:
+            self._fail(request, stage, FAILED, _SERVER_ERROR, error_body(error))
 
     def _fail(
         self, request: StagedRequest, stage: str, outcome: str, status: int = 500, body: bytes = b""
@@ -326,17 +330,10 @@ class StageRequests:
         self._value_bytes -= request.value_bytes
         request.value_bytes = 0
 
-    def _hold(self, request: StagedRequest, size: int) -> None:
+    def _hold(self, request: StagedRequest, size: int) -> bool:
+        """Counts the bytes of a value; returns False where the hub would hold too many."""
+        if self._value_bytes + self._early.size + size > VALUES_BYTES_MAX:
+            return False
         request.value_bytes += size
         self._value_bytes += size
-
-    def _count(self, request: StagedRequest, tier: str, amount: int) -> None:
-        if amount:
-            self._passed.setdefault(request.link, Counter())[tier] += amount
-
-
-def error_body(error: Exception) -> bytes:
-    """Returns an error object in OpenAI's shape."""
-    if not isinstance(error, OpenAiError):
-        error = OpenAiError(str(error), code="invalid_value")
-    return msgspec.json.encode(error.body())
+        return True

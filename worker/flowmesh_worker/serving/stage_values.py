@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_core.decoding import decode
+from flowmesh_worker.ipc.passed_values import StageBytes, size_of
 from flowmesh_worker.serving.instance_link import InstanceLink
 
 _json = msgspec.json.Decoder()
@@ -14,19 +15,32 @@ class StageData:
     """One value: its bytes, or where a host keeps it, or both.
 
     Attributes:
-        body: JSON; empty where only the host has it.
+        body: JSON; empty where only a host has it, or only components read it.
+        packed: for components of other hosts; empty where ``body`` is the same.
         key: under which the host keeps it; empty where it does not.
         instance: that host.
     """
 
-    __slots__ = ("_decoded", "_is_decoded", "body", "instance", "key")
+    __slots__ = ("_decoded", "_is_decoded", "body", "instance", "key", "packed")
 
-    def __init__(self, body: bytes, key: str = "", instance: InstanceLink | None = None) -> None:
+    def __init__(
+        self,
+        body: bytes,
+        key: str = "",
+        instance: InstanceLink | None = None,
+        packed: StageBytes = b"",
+    ) -> None:
         self.body = body
+        self.packed = packed
         self.key = key
         self.instance = instance
         self._decoded: Any = None
         self._is_decoded = False
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes here."""
+        return len(self.body) + size_of(self.packed)
 
     def decoded(self) -> Any:
         """Returns the value; decodes it once."""

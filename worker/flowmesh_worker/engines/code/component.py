@@ -44,6 +44,7 @@ from flowmesh_worker.engines.code.component_frames import CallResult, LoadedCode
 from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
 from flowmesh_worker.engines.code.sidecar_client import VARIABLE as SIDECAR
 from flowmesh_worker.engines.code.trusted_code import TrustedCode
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 TRUSTED_VARIABLE = "FLOWMESH_TRUSTED_CODE"
 """Set to 1 by the owner of a worker that may run trusted components outside the sandbox."""
@@ -110,25 +111,30 @@ class Component:
 
     # -- as ServesComponents ---------------------------------------------------------------------
 
-    async def call_component(self, call: ComponentCall) -> CallEnded:
+    async def call_component(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes]
+    ) -> tuple[CallEnded, StageBytes]:
         """See ``ServesComponents``."""
         since_s = asyncio.get_running_loop().time()
-        ended = await self._called(call, since_s)
+        ended, value = await self._called(call, passed, since_s)
         for step, following in enumerate(call.then, 1):
             if ended.outcome != OK:
                 break
-            ended = await self._called(following, since_s)
+            ended, value = await self._called(following, {}, since_s)
             ended = msgspec.structs.replace(ended, call_id=call.call_id, step=step)
-        return ended
+        return ended, value
 
-    async def _called(self, call: ComponentCall, since_s: float) -> CallEnded:
+    async def _called(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes], since_s: float
+    ) -> tuple[CallEnded, StageBytes]:
         assert self._batches is not None, "it is loaded"
         try:
-            return _ended(call, await self._batches.call(call, since_s))
+            result = await self._batches.call(call, passed, since_s)
         except QueueFullError:
-            return CallEnded(call.call_id, FULL, _TOO_MANY)
+            return CallEnded(call.call_id, FULL, _TOO_MANY), b""
         except LateError:
-            return CallEnded(call.call_id, DEADLINE, _TIMEOUT)
+            return CallEnded(call.call_id, DEADLINE, _TIMEOUT), b""
+        return _ended(call, result), result.value
 
     def forget_values(self, keys: tuple[str, ...]) -> None:
         """See ``ServesComponents``."""

@@ -7,8 +7,9 @@ measured here.
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from flowmesh_core.protocol.serving import ComponentCall, ComponentProfile
@@ -22,6 +23,7 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
 )
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 FIRST_S = 0.001
 """What a call is taken to need before one was measured."""
@@ -31,6 +33,7 @@ QUEUED_PER_BATCH = 2
 _WEIGHT = 0.2
 _MS = 1000.0
 _MARGIN_S = 0.0
+_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 _GRACE_S = 1.0
 _LIMIT_S, _LIMIT_FACTOR = 5.0, 20.0
 """A batch is ended after so many times its predicted time, and not before this many seconds."""
@@ -40,9 +43,13 @@ class CodeRunner(Protocol):
     """What runs a batch: the sandbox, or a thread for trusted code."""
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> list[CallResult]:
-        """Returns the results, in order."""
+        """Returns the results, in order; ``passed`` has values of other hosts, by call."""
         ...
 
     def forget(self, keys: tuple[str, ...]) -> None:
@@ -65,6 +72,7 @@ class LateError(Exception):
 @dataclass(slots=True, eq=False)
 class _Waiting:
     call: ComponentCall
+    passed: Mapping[str, StageBytes]
     queued: WaitingCall
     until_s: float
     result: "asyncio.Future[CallResult]"
@@ -134,11 +142,14 @@ class ComponentBatches:
             for name, c in self._components.items()
         )
 
-    async def call(self, call: ComponentCall, since_s: float) -> CallResult:
+    async def call(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes], since_s: float
+    ) -> CallResult:
         """Returns the result of a call; one that is cancelled leaves its queue.
 
         Args:
             call: of a component of this host.
+            passed: inputs that components of other hosts have made.
             since_s: when its budget began, by the loop's clock.
 
         Raises:
@@ -153,7 +164,12 @@ class ComponentBatches:
         due_s = since_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
         arrived_s = self._loop.time()
         waiting = _Waiting(
-            call, WaitingCall(call.call_id, due_s), until_s, self._loop.create_future(), arrived_s
+            call,
+            passed,
+            WaitingCall(call.call_id, due_s),
+            until_s,
+            self._loop.create_future(),
+            arrived_s,
         )
         component.queue[call.call_id] = waiting
         if self._running is None:
@@ -218,7 +234,8 @@ class ComponentBatches:
         left_s = max(one.until_s for one in members) - began_s + _GRACE_S
         within_s = min(left_s, self._components[name].limit_s(len(members)))
         try:
-            results = await self._runner.run(name, calls, max(within_s, _GRACE_S))
+            passed = [one.passed for one in members]
+            results = await self._runner.run(name, calls, max(within_s, _GRACE_S), passed)
         except Exception as error:
             for one in members:
                 _end(one, error)
@@ -235,7 +252,9 @@ class ComponentBatches:
 
 
 def _batch_call(call: ComponentCall) -> BatchCall:
-    return BatchCall(call.body, call.stored, call.store_as, call.wants_body)
+    return BatchCall(
+        call.body, call.stored, call.store_as, call.wants_body, call.passed, call.wants_value
+    )
 
 
 def _ready(

@@ -7,13 +7,14 @@ under their keys, so that the next component gets the same object.
 import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.protocol.serving import VALUE_BYTES_MAX, StoredInput
+from flowmesh_core.protocol.serving import PACKED_ARRAYS, VALUE_BYTES_MAX, StoredInput
 from flowmesh_core.stages.values import part_of
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
@@ -21,10 +22,15 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
 )
+from flowmesh_worker.engines.code.packed_arrays import NotPackedError, is_array, pack, unpack
+from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.shared_value import SHARED_BYTES_MAX, SHARED_BYTES_MIN, SharedValue
 
 _FRAMES_MAX = 8
 _TEXT_MAX = 4_000
 _inputs = msgspec.json.Decoder(dict)
+_json = msgspec.json.Decoder()
+_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 Compute = Callable[[list[Any]], Any]
 
 
@@ -34,6 +40,10 @@ class LostValueError(Exception):
 
 class WrongResultsError(Exception):
     """A function returned something else than one result a call."""
+
+
+class WrongValueError(Exception):
+    """A result cannot leave the host."""
 
 
 class ComponentCode:
@@ -49,21 +59,27 @@ class ComponentCode:
         self._files = {_file(one.name) for one in components}
         self._stored: dict[str, Any] = {}
 
-    def run(self, component: str, calls: Sequence[BatchCall]) -> list[CallResult]:
+    def run(
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        passed: Sequence[Mapping[str, StageBytes]] = (),
+    ) -> list[CallResult]:
         """Runs a batch; where it raises, its members run one by one.
 
         Args:
             component: whose function gets the batch.
             calls: its members.
+            passed: of each member, inputs that components of other hosts have made.
         """
         inputs: list[Any] = []
         results: dict[int, CallResult] = {}
         for number, call in enumerate(calls):
             try:
-                inputs.append(self._inputs(call))
+                inputs.append(self._inputs(call, passed[number] if passed else _NOTHING))
             except LostValueError:
                 results[number] = CallResult(ResultKind.LOST)
-            except (FlowMeshError, msgspec.DecodeError) as error:
+            except (FlowMeshError, NotPackedError, OSError, msgspec.DecodeError) as error:
                 results[number] = CallResult(ResultKind.BAD_INPUT, error=_short(error))
         left = [number for number in range(len(calls)) if number not in results]
         for number, result in zip(left, self._computed(component, inputs), strict=True):
@@ -98,8 +114,11 @@ class ComponentCode:
             )
         return list(results)
 
-    def _inputs(self, call: BatchCall) -> dict[str, Any]:
+    def _inputs(self, call: BatchCall, passed: Mapping[str, StageBytes]) -> dict[str, Any]:
         found: dict[str, Any] = decode(_inputs, call.body)
+        for name, value in passed.items():
+            path = call.passed[name].path
+            found[name] = part_of(_opened(value), path, ".".join(("the value", *path)))
         for name, stored in call.stored.items():
             found[name] = self._value(stored)
         return found
@@ -111,18 +130,19 @@ class ComponentCode:
 
     def _result(self, call: BatchCall, value: Any) -> CallResult:
         body = b""
-        if call.wants_body:
-            try:
-                body = msgspec.json.encode(value)
-            except Exception as error:
-                text = f"the result is not JSON: {_short(error)}"
-                return CallResult(ResultKind.RAISED, error=text)
-            if len(body) > VALUE_BYTES_MAX:
-                text = f"the result has {len(body)} bytes, of at most {VALUE_BYTES_MAX}"
-                return CallResult(ResultKind.RAISED, error=text)
+        passed: StageBytes = b""
+        try:
+            if call.wants_body:
+                body = _json_of(value)
+            elif call.wants_value:
+                passed = _passed(value)
+        except WrongValueError as error:
+            return CallResult(ResultKind.RAISED, error=str(error))
         if call.store_as:
             self._stored[call.store_as] = value
-        return CallResult(ResultKind.OK, body)
+        if isinstance(passed, bytes) and not passed.startswith(PACKED_ARRAYS):
+            return CallResult(ResultKind.OK, body or passed)
+        return CallResult(ResultKind.OK, body, value=passed)
 
     def _error_text(self, error: Exception) -> str:
         """Returns the error with the lines of the user's code."""
@@ -156,6 +176,60 @@ def _file(name: str) -> str:
 def _short(error: BaseException) -> str:
     text = str(error)[:_TEXT_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _json_of(value: Any) -> bytes:
+    """Returns a result as JSON, for the reply, an engine or a text."""
+    try:
+        body = msgspec.json.encode(value)
+    except Exception as error:
+        raise WrongValueError(f"the result is not JSON: {_short(error)}") from error
+    if len(body) > VALUE_BYTES_MAX:
+        raise WrongValueError(f"the result has {len(body)} bytes, of at most {VALUE_BYTES_MAX}")
+    return body
+
+
+def _passed(value: Any) -> StageBytes:
+    """Returns a result for a component of another host: JSON, or packed where it has arrays."""
+    try:
+        parts = pack(value) if is_array(value) else _json_or_packed(value)
+    except Exception as error:
+        text = f"the result is neither JSON nor arrays: {_short(error)}"
+        raise WrongValueError(text) from error
+    size = sum(map(len, parts))
+    if size > SHARED_BYTES_MAX:
+        raise WrongValueError(f"the result has {size} bytes, of at most {SHARED_BYTES_MAX}")
+    if size >= SHARED_BYTES_MIN:
+        try:
+            return SharedValue.sealed(parts)
+        except OSError as error:
+            if size > VALUE_BYTES_MAX:
+                raise WrongValueError(f"the result has no place in memory: {error}") from error
+    return b"".join(parts)
+
+
+def _json_or_packed(value: Any) -> list[bytes | memoryview]:
+    def refuse(found: Any) -> None:
+        raise (
+            _ArrayFoundError
+            if is_array(found)
+            else TypeError(f"{type(found).__name__} is not supported")
+        )
+
+    try:
+        return [msgspec.json.encode(value, enc_hook=refuse)]
+    except _ArrayFoundError:
+        return pack(value)
+
+
+class _ArrayFoundError(Exception):
+    """A result is not JSON, since it contains an array."""
+
+
+def _opened(value: StageBytes) -> Any:
+    """Returns a value that a component of another host has made."""
+    view = value.view() if isinstance(value, SharedValue) else memoryview(value)
+    return unpack(view) if view[:1] == PACKED_ARRAYS else decode(_json, view)
 
 
 def loaded_code(components: Sequence[Mapping[str, Any]]) -> tuple[LoadedCode, ...]:

@@ -1,10 +1,15 @@
 """The messages between a component host and its resident sandbox."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 
 import msgspec
 
-from flowmesh_core.protocol.serving import StoredInput
+from flowmesh_core.errors import ProtocolError
+from flowmesh_core.protocol.serving import PassedValue, StoredInput
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
+from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
 
 
 class ResultKind(StrEnum):
@@ -33,19 +38,68 @@ class BatchCall(msgspec.Struct, frozen=True, array_like=True):
     stored: dict[str, StoredInput]
     store_as: str
     wants_body: bool
+    passed: dict[str, PassedValue] = {}
+    wants_value: bool = False
 
 
-class CallResult(msgspec.Struct, frozen=True, array_like=True):
+@dataclass(frozen=True, slots=True)
+class CallResult:
     """The result of a member.
 
     Attributes:
         body: JSON, where it was wanted.
         error: why there is none, with the lines of the user's code.
+        value: for components of other hosts, where it was wanted and is not the body.
     """
 
     kind: ResultKind
     body: bytes = b""
     error: str = ""
+    value: StageBytes = b""
+
+
+class EncodedResult(msgspec.Struct, frozen=True, array_like=True):
+    """A :class:`CallResult` on its way from the sandbox."""
+
+    kind: ResultKind
+    body: bytes
+    error: str
+    value: PassedValue | None
+
+
+def sent_call(
+    call: BatchCall, passed: Mapping[str, StageBytes], descriptors: DescriptorSocket
+) -> BatchCall:
+    """Returns a call for a message; its values are on their way.
+
+    Raises:
+        ProtocolError: a value cannot pass.
+    """
+    if not passed:
+        return call
+    named = {n: send_value(v, descriptors, call.passed[n].path) for n, v in passed.items()}
+    return msgspec.structs.replace(call, passed=named)
+
+
+def sent_result(result: CallResult, descriptors: DescriptorSocket) -> EncodedResult:
+    """Returns a result for a message; its value is on its way, or it says why not."""
+    if not result.value:
+        return EncodedResult(result.kind, result.body, result.error, None)
+    try:
+        value = send_value(result.value, descriptors)
+    except ProtocolError as error:
+        return EncodedResult(ResultKind.RAISED, b"", error.message, None)
+    return EncodedResult(result.kind, result.body, result.error, value)
+
+
+def received_result(result: EncodedResult, descriptors: DescriptorSocket) -> CallResult:
+    """Returns the result in a message, with its value.
+
+    Raises:
+        ProtocolError: what was passed is not a value that may be read.
+    """
+    value = b"" if result.value is None else receive_value(result.value, descriptors)
+    return CallResult(result.kind, result.body, result.error, value)
 
 
 class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag="load"):
@@ -85,7 +139,7 @@ class CodeLoaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
 class BatchEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     """The results of a batch, in order."""
 
-    results: tuple[CallResult, ...]
+    results: tuple[EncodedResult, ...]
 
 
 ToSandbox = LoadCode | RunBatch | ForgetResults

@@ -1,8 +1,9 @@
 """The resident sandbox: loads users' code once and runs batches until its host closes it.
 
-``python -m flowmesh_worker.engines.code.resident FD PARENT`` is started by :mod:`sandboxed_code`,
-which holds the other end of the socket ``FD``. The sandbox is that of a call of ``code.python``,
-without network, files or credentials; only its processor time is limited by batch, by its host.
+``python -m flowmesh_worker.engines.code.resident FD DESCRIPTORS PARENT`` is started by
+:mod:`sandboxed_code`, which has the other ends of both sockets; values pass through the second. The
+sandbox is that of a call of ``code.python``, without network, files or credentials; only its
+processor time is limited by batch, by its host.
 """
 
 import os
@@ -16,15 +17,19 @@ from flowmesh_core.decoding import decode
 from flowmesh_worker.engines.code import sandbox
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import (
+    BatchCall,
     BatchEnded,
     CodeLoaded,
     ForgetResults,
     LoadCode,
     RunBatch,
     ToSandbox,
+    sent_result,
 )
 from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
 from flowmesh_worker.ipc.parent_death import die_with_parent
+from flowmesh_worker.ipc.passed_values import StageBytes, mapped, receive_value
 
 _LENGTH = struct.Struct(">I")
 _messages = msgspec.msgpack.Decoder(list[ToSandbox])
@@ -50,11 +55,17 @@ class _Connection:
         self._file.flush()
 
 
+def _inputs(call: BatchCall, descriptors: DescriptorSocket) -> dict[str, StageBytes]:
+    """Returns what components of other hosts have made; descriptors are few here."""
+    return {name: mapped(receive_value(one, descriptors)) for name, one in call.passed.items()}
+
+
 def main() -> None:
     """Enters the sandbox, loads the code, and runs batches."""
-    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
+    descriptor, descriptors_fd, parent = map(int, sys.argv[1:4])
     die_with_parent(parent)
     connection = _Connection(descriptor)
+    descriptors = DescriptorSocket(socket.socket(fileno=descriptors_fd))
     (load,) = connection.receive()
     assert isinstance(load, LoadCode)
     level, lacks = sandbox.enter(decode(_requests, load.sandbox))
@@ -69,10 +80,11 @@ def main() -> None:
     while messages := connection.receive():
         for message in messages:
             if isinstance(message, RunBatch):
-                results = code.run(message.component, message.calls)
+                passed = [_inputs(call, descriptors) for call in message.calls]
+                results = code.run(message.component, message.calls, passed)
                 if os.getpid() != own:  # the code forked, and the child returned too
                     os._exit(0)
-                connection.send(BatchEnded(tuple(results)))
+                connection.send(BatchEnded(tuple(sent_result(r, descriptors) for r in results)))
             elif isinstance(message, ForgetResults):
                 code.forget(message.keys)
     os._exit(0)

@@ -2,17 +2,18 @@
 
 import asyncio
 import contextlib
+import itertools
 import os
 import shutil
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
+from flowmesh_core.errors import AttemptError, Failure, FailureKind, ProtocolError
 from flowmesh_core.protocol.framed_connection import FramedConnection
 from flowmesh_worker.engines.code.call_limits import CallLimits, machine_groups
 from flowmesh_worker.engines.code.component_frames import (
@@ -26,9 +27,13 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
     RunBatch,
+    received_result,
+    sent_call,
 )
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.engines.code.processes import sandbox_environment, sandbox_uid
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 _LOAD_WITHIN_S = 60.0
 _FRAME_BYTES_MAX = 64 << 20
@@ -60,11 +65,13 @@ class SandboxedCode:
         self._namespace = namespace
         self._process: asyncio.subprocess.Process | None = None
         self._channel: _Channel | None = None
+        self._descriptors: DescriptorSocket | None = None
         self._limits: CallLimits | None = None
         self._waiting: asyncio.Future[FromSandbox] | None = None
         self._starts = 0
         self._timed_out = False
         self._exceeded = ""
+        self._breach = ""
 
     @property
     def pid(self) -> int:
@@ -78,11 +85,10 @@ class SandboxedCode:
             AttemptError: of kind user-code where the code does not load.
         """
         request = self._new_jail()
-        ours, theirs = socket.socketpair()
-        try:
-            self._process = await self._spawn(theirs)
-        finally:
-            theirs.close()
+        (ours, theirs), (descriptors, their_descriptors) = socket.socketpair(), descriptor_pair()
+        self._descriptors = DescriptorSocket(descriptors)
+        with theirs, their_descriptors:
+            self._process = await self._spawn(theirs.fileno(), their_descriptors.fileno())
         self._limits = CallLimits(request)
         self._limits.begin(self._process.pid, await asyncio.to_thread(machine_groups))
         self._channel = await self._connected(ours)
@@ -125,7 +131,11 @@ class SandboxedCode:
             sys.stdout.write(f"code.component runs here without {'; '.join(filter(None, lacks))}\n")
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> list[CallResult]:
         """Runs a batch.
 
@@ -136,11 +146,13 @@ class SandboxedCode:
             component: whose function gets the batch.
             calls: its members.
             within_s: how long it may take.
+            passed: of each member, inputs that components of other hosts have made.
 
         Raises:
             AttemptError: the code does not load again.
         """
-        results = await self._run_once(component, calls, within_s)
+        passed = passed or [{}] * len(calls)
+        results = await self._run_once(component, calls, within_s, passed)
         if results is not None:
             return results
         await self.close()
@@ -148,7 +160,8 @@ class SandboxedCode:
         await self.start()
         if len(calls) == 1:
             return [CallResult(ResultKind.RAISED, error=reason)]
-        return [(await self.run(component, [call], within_s))[0] for call in calls]
+        alone = zip(calls, passed, strict=True)
+        return [(await self.run(component, [call], within_s, [p]))[0] for call, p in alone]
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that the process keeps."""
@@ -159,6 +172,9 @@ class SandboxedCode:
         """Ends the process, and all that it started."""
         process, channel, limits = self._process, self._channel, self._limits
         self._process = self._channel = self._limits = None
+        if self._descriptors is not None:
+            self._descriptors.close()
+            self._descriptors = None
         if channel is not None:
             channel.close()
         if process is not None:
@@ -171,17 +187,27 @@ class SandboxedCode:
             shutil.rmtree(self._jail(), ignore_errors=True)
 
     async def _run_once(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]],
     ) -> list[CallResult] | None:
+        descriptors, self._breach = self._descriptors, ""
+        if descriptors is None:
+            return None
         try:
+            sent = tuple(map(sent_call, calls, passed, itertools.repeat(descriptors)))
             async with asyncio.timeout(within_s):
-                ended = await self._exchange(RunBatch(component, tuple(calls)))
+                ended = await self._exchange(RunBatch(component, sent))
+            if not isinstance(ended, BatchEnded) or len(ended.results) != len(calls):
+                return None
+            return [received_result(one, descriptors) for one in ended.results]
         except TimeoutError:
             self._timed_out = True
-            return None
-        if not isinstance(ended, BatchEnded) or len(ended.results) != len(calls):
-            return None
-        return list(ended.results)
+        except ProtocolError as error:  # the code passed something else than a value
+            self._breach = error.message
+        return None
 
     async def _exchange(self, message: LoadCode | RunBatch) -> FromSandbox | None:
         """Sends a message and returns its answer; None where the process has ended."""
@@ -201,6 +227,8 @@ class SandboxedCode:
     def _end_reason(self) -> str:
         if self._timed_out:
             return "the code ran longer than the request's timeout"
+        if self._breach:
+            return f"the code was ended: {self._breach}"
         if self._exceeded:
             return f"the code used more than its {self._exceeded}"
         return "the process of the code ended; it may have used too much memory"
@@ -223,16 +251,17 @@ class SandboxedCode:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionError())
 
-    async def _spawn(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+    async def _spawn(self, theirs: int, descriptors: int) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-s",
             "-m",
             "flowmesh_worker.engines.code.resident",
-            str(theirs.fileno()),
+            str(theirs),
+            str(descriptors),
             str(os.getpid()),
             stdin=asyncio.subprocess.DEVNULL,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(theirs, descriptors),
             env=sandbox_environment(),
             start_new_session=True,
         )

@@ -6,11 +6,12 @@ back takes longer than a batch of a few microseconds, so such batches run at onc
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, LoadedCode
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 _AT_ONCE_S = 0.0002
 """A component whose latest batches took less is run without the thread."""
@@ -32,24 +33,33 @@ class TrustedCode:
         self._busy = 0
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> list[CallResult]:
         """Returns the results of a batch; trusted code is not ended."""
         del within_s
         if self._slowest_s.get(component, _AT_ONCE_S) < _AT_ONCE_S and not self._busy:
-            results = self._timed(component, calls)
+            results = self._timed(component, calls, passed)
             await asyncio.sleep(0)
             return results
         self._busy += 1
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._thread, self._timed, component, calls)
+            return await loop.run_in_executor(self._thread, self._timed, component, calls, passed)
         finally:
             self._busy -= 1
 
-    def _timed(self, component: str, calls: Sequence[BatchCall]) -> list[CallResult]:
+    def _timed(
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        passed: Sequence[Mapping[str, StageBytes]],
+    ) -> list[CallResult]:
         began_s = time.perf_counter()
-        results = self.code.run(component, calls)
+        results = self.code.run(component, calls, passed)
         took_s = time.perf_counter() - began_s
         self._slowest_s[component] = max(took_s, _DECAY * self._slowest_s.get(component, 0.0))
         return results

@@ -1,0 +1,108 @@
+"""Arrays between component hosts: equal on every way, and nothing of them is left afterwards."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.flowmesh_serving.stack import until
+from tests.flowmesh_serving.stage_stack import python, stage_stack, together, without_peers
+
+from flowmesh_worker.serving import stage_requests
+
+pytestmark = pytest.mark.slow
+
+CODE = """
+import numpy as np
+
+def make(batch):
+    return [{"rows": np.arange(call["n"], dtype="<f4")[::-1], "n": call["n"]} for call in batch]
+
+def total(batch):
+    return [{"sum": float(call["rows"].sum()), "first": float(call["rows"][0]),
+             "fixed": not call["rows"].flags.writeable} for call in batch]
+
+def text(batch):
+    return ["x" * call["n"] for call in batch]
+
+def length(batch):
+    return [len(call["text"]) for call in batch]
+"""
+
+
+def chain(first: str, second: str, name: str, part: str, **more: Any) -> dict[str, Any]:
+    """Returns two components, each in a host of its own."""
+    return {
+        "components": {
+            "one": python(CODE, first, ownHost=True, **more),
+            "two": python(CODE, second, ownHost=True, **more),
+        },
+        "stages": [
+            {"name": "made", "component": "one", "inputs": {"n": "request.n"}},
+            {"name": "used", "component": "two", "inputs": {name: f"made{part}"}},
+        ],
+        "reply": {"out": "used"},
+    }
+
+
+@pytest.mark.parametrize("more", [{}, {"trusted": True}], ids=["sandboxed", "trusted"])
+async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("FLOWMESH_TRUSTED_CODE", "1")
+    spec = chain("make", "total", "rows", ".rows", resources={"memory": "256Mi"}, **more)
+    async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
+        before = len(os.listdir("/proc/self/fd"))
+        for n in (1, 1000, 1 << 22):  # the last one has 16 MiB
+            status, body = await stack.ask({"n": n})
+            wanted = {"sum": float(sum(range(n))), "first": n - 1, "fixed": True}
+            assert (status, body["out"]["first"], body["out"]["fixed"]) == (200, n - 1, True)
+            assert body["out"]["sum"] == pytest.approx(wanted["sum"], rel=1e-4)
+        await together(*(stack.ask({"n": 50_000}) for _ in range(8)))
+        hub = stack.hubs["w1"]
+        await until(lambda: not len(hub._stages))
+        assert hub._stages._value_bytes == 0
+        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+        await stack.until_passed("shared", (16 << 20) + 8 * 200_000)
+
+
+async def test_large_json_passes_in_shared_memory_and_small_values_inline(tmp_path: Path) -> None:
+    spec = chain("text", "length", "text", "")
+    async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
+        assert await stack.ask({"n": 10}) == (200, {"out": 10})
+        await stack.until_passed("inline", 10)
+        assert await stack.passed_bytes("shared") == 0
+        assert await stack.ask({"n": 10 << 20}) == (200, {"out": 10 << 20})
+        assert await stack.until_passed("shared", 10 << 20) == (10 << 20) + 2
+
+
+async def test_arrays_pass_between_workers_through_the_router_up_to_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without_peers(monkeypatch)
+    spec = chain("make", "total", "rows", ".rows")
+    async with stage_stack(tmp_path, spec, {"w1": ["one"], "w2": ["two"]}) as stack:
+        status, body = await stack.ask({"n": 100_000})
+        assert (status, body["out"]["first"]) == (200, 99_999)
+        status, body = await stack.ask({"n": 1 << 22})
+        assert (status, body["error"]["code"]) == (500, "value_too_large")
+
+
+async def test_a_hub_refuses_values_beyond_its_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage_requests, "VALUES_BYTES_MAX", 1 << 20)
+    spec = chain("make", "total", "rows", ".rows")
+    async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
+        status, body = await stack.ask({"n": 1 << 19})
+        assert (status, body["error"]["code"]) == (429, "overloaded")
+        assert (await stack.ask({"n": 1000}))[0] == 200
+        await until(lambda: stack.hubs["w1"]._stages._value_bytes == 0)
+
+
+async def test_an_array_in_a_reply_is_an_error_of_its_component(tmp_path: Path) -> None:
+    spec = chain("make", "make", "n", ".n")
+    async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
+        status, body = await stack.ask({"n": 3})
+        assert (status, "not JSON" in body["error"]["message"]) == (500, True)

@@ -1,0 +1,60 @@
+"""Values of peers that come before the router has sent their request, for two seconds."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flowmesh_core.protocol.serving import PeerValue
+from flowmesh_worker.ipc.passed_values import StageBytes, size_of
+from flowmesh_worker.serving.peer_links import Peer
+
+EARLY_S = 2.0
+EARLY_MAX = 256
+EARLY_BYTES_MAX = 64 << 20
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EarlyValue:
+    """A value that waits; the arguments of ``PeerReceiver.add_peer_value``."""
+
+    peer: Peer
+    value: PeerValue
+    data: StageBytes
+    refuse: Callable[[], None]
+
+
+class EarlyValues:
+    """The values of one hub that wait.
+
+    Attributes:
+        size: their bytes.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._waiting: dict[EarlyValue, asyncio.TimerHandle] = {}
+
+    def add(self, early: EarlyValue) -> None:
+        """Keeps a value, or refuses it where there are too many; refuses it when it is old."""
+        size = size_of(early.data)
+        if len(self._waiting) >= EARLY_MAX or self.size + size > EARLY_BYTES_MAX:
+            early.refuse()
+            return
+        self.size += size
+        timer = asyncio.get_running_loop().call_later(EARLY_S, self._expire, early)
+        self._waiting[early] = timer
+
+    def take(self, request_id: str) -> list[EarlyValue]:
+        """Returns the values of a request, which wait no more."""
+        found = [early for early in self._waiting if early.value.request_id == request_id]
+        for early in found:
+            self._remove(early)
+        return found
+
+    def _expire(self, early: EarlyValue) -> None:
+        self._remove(early)
+        early.refuse()
+
+    def _remove(self, early: EarlyValue) -> None:
+        self._waiting.pop(early).cancel()
+        self.size -= size_of(early.data)

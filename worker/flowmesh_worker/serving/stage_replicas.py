@@ -1,0 +1,36 @@
+"""The port through which stages call the replicas of their hub."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
+from flowmesh_worker.serving.router_link import RouterLink
+
+
+class StageReplicas(Protocol):
+    """The part of the hub that stages use."""
+
+    def instance_of(self, replica_id: str) -> InstanceLink | None:
+        """Returns the engine instance of a replica."""
+        ...
+
+    def start(
+        self,
+        link: RouterLink,
+        replica_ids: Sequence[str],
+        tenant: str,
+        call: HostCall,
+        reply: Callable[[ToCaller], None],
+        passed: Mapping[str, StageBytes],
+    ) -> str:
+        """Begins a call of replicas in one instance, with the values that it names.
+
+        Returns:
+            Why it is refused, else nothing.
+        """
+        ...
+
+    def abort(self, call_id: str) -> None:
+        """Drops a call; its end is not reported."""
+        ...
