@@ -1,6 +1,9 @@
 """Arrays between component hosts: equal on every way, and nothing of them is left afterwards."""
 
+import asyncio
+import contextlib
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +54,15 @@ def tier_bytes(shown: str, tier: str) -> float:
     return sum(float(line.removeprefix(name)) for line in shown.splitlines() if name in line)
 
 
+def open_values() -> list[str]:
+    """Returns the values in memory that this process, which has the hubs, has open."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was that of the list itself
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [target for target in found if "memfd:value" in target]
+
+
 @pytest.mark.parametrize("more", [{}, {"trusted": True}], ids=["sandboxed", "trusted"])
 async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
@@ -58,7 +70,7 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
     monkeypatch.setenv("FLOWMESH_TRUSTED_CODE", "1")
     spec = chain("make", "total", "rows", ".rows", resources={"memory": "256Mi"}, **more)
     async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
-        before = len(os.listdir("/proc/self/fd"))
+        assert not open_values()
         for n in (1, 1000, 1 << 22):  # the last one has 16 MiB
             status, body = await stack.ask({"n": n})
             wanted = {"sum": float(sum(range(n))), "first": n - 1, "fixed": True}
@@ -68,7 +80,7 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
         hub = stack.hubs["w1"]
         await until(lambda: not len(hub._stages))
         assert hub._stages._value_bytes == 0
-        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        await until(lambda: not open_values())
 
         async def shared() -> float:
             return tier_bytes(await stack.metrics(), "shared")
@@ -108,6 +120,28 @@ async def test_a_hub_refuses_values_beyond_its_budget(
         assert (status, body["error"]["code"]) == (429, "overloaded")
         assert (await stack.ask({"n": 1000}))[0] == 200
         await until(lambda: stack.hubs["w1"]._stages._value_bytes == 0)
+
+
+async def test_nothing_is_left_of_requests_that_are_cancelled_or_lose_their_host(
+    tmp_path: Path,
+) -> None:
+    spec = chain("make", "total", "rows", ".rows", resources={"memory": "256Mi"})
+    workers = {"w1": ["one"], "w2": ["two"]}
+    async with stage_stack(tmp_path, spec, workers, max_in_flight=256) as stack:
+        hubs = [hub._stages for hub in stack.hubs.values()]
+        for _ in range(3):
+            asking = [asyncio.create_task(stack.ask({"n": 20_000 + i})) for i in range(40)]
+            await until(lambda: any(hub._value_bytes > 80_000 for hub in hubs))
+            for task in asking[::2]:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            await until(lambda: not any(map(len, hubs)))
+        asking = [asyncio.create_task(stack.ask({"n": 20_000 + i})) for i in range(40)]
+        await until(lambda: bool(open_values()))
+        os.kill(stack.hosts["w2", "two"].pid, signal.SIGKILL)
+        await asyncio.gather(*asking)
+        await until(lambda: not any(hub._value_bytes or hub._early.size for hub in hubs))
+        await until(lambda: not open_values())
 
 
 async def test_an_array_in_a_reply_is_an_error_of_its_component(tmp_path: Path) -> None:

@@ -98,14 +98,16 @@ async def connect_with_descriptors(path: str) -> tuple[socket.socket, Descriptor
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
+    ours, theirs = descriptor_pair()
     try:
         await asyncio.get_running_loop().sock_connect(connection, path)
-        ours, theirs = descriptor_pair()
-        with theirs:
-            socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
+        socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
     except BaseException:
         connection.close()
+        ours.close()
         raise
+    finally:
+        theirs.close()
     return connection, DescriptorSocket(ours)
 
 
