@@ -93,6 +93,17 @@ class StageStack:
         async with self.session.get(f"{self.stack.router.url}/metrics") as response:
             return await response.text()
 
+    async def until_passed(self, tier: str, least: float = 1) -> float:
+        """Waits until the router counts so many bytes of a tier, and returns how many."""
+        name = f'flowmesh_service_hop_bytes_total{{tier="{tier}"}} '
+        async with asyncio.timeout(30):
+            while True:
+                lines = (await self.metrics()).splitlines()
+                found = sum(float(line.removeprefix(name)) for line in lines if name in line)
+                if found >= least:
+                    return found
+                await asyncio.sleep(0.005)
+
 
 @contextlib.asynccontextmanager
 async def stage_stack(

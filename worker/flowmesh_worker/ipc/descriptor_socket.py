@@ -15,7 +15,7 @@ import weakref
 from flowmesh_core.errors import ProtocolError
 from flowmesh_worker.ipc.shared_value import SharedValue
 
-DESCRIPTORS_MAX = 128
+DESCRIPTORS_MAX = 256
 """Values of one connection that are open here at once; further ones are refused."""
 _NUMBER = struct.Struct(">Q")
 _UNUSED_MAX = 1024
