@@ -78,4 +78,6 @@ async def test_only_the_routes_own_hub_delivers_a_value(tmp_path: Path) -> None:
         ):
             await refused(socket, PeerHello(SERVING_VERSION, worker, shown), value)
         await refused(socket, forged("used", "made"))
+        stack.hubs["w1"]._stages.peer_refused("w3", PeerRefused(request.run.request_id, 1))
         assert await asking == (200, {"out": "right"})
+        assert request.version == 1  # nothing had it routed again

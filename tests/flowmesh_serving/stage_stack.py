@@ -93,18 +93,16 @@ class StageStack:
         async with self.session.get(f"{self.stack.router.url}/metrics") as response:
             return await response.text()
 
-    async def passed_bytes(self, tier: str) -> float:
-        """Returns the bytes between stages that passed by a tier, as hubs have reported them."""
+    async def until_passed(self, tier: str, least: float = 1) -> float:
+        """Waits until the router counts so many bytes of a tier, and returns how many."""
         name = f'flowmesh_service_hop_bytes_total{{tier="{tier}"}} '
-        lines = (await self.metrics()).splitlines()
-        return sum(float(line.removeprefix(name)) for line in lines if name in line)
-
-    async def until_passed(self, tier: str, least: float) -> float:
-        """Waits until so many bytes are reported, and returns how many there are."""
         async with asyncio.timeout(30):
-            while (found := await self.passed_bytes(tier)) < least:  # noqa: ASYNC110 - it has no event
+            while True:
+                lines = (await self.metrics()).splitlines()
+                found = sum(float(line.removeprefix(name)) for line in lines if name in line)
+                if found >= least:
+                    return found
                 await asyncio.sleep(0.005)
-        return found
 
 
 @contextlib.asynccontextmanager

@@ -43,8 +43,8 @@ async def test_values_pass_directly_and_more_than_the_router_takes(tmp_path: Pat
         await replies(stack, 1 << 22)
         await replies(stack, *[20_000] * 10, 1)
         assert len(links(stack)._links) == 1
-        await stack.until_passed("peer", (16 << 20) + 10 * 80_000)
-        assert await stack.passed_bytes("relay") == 0
+        assert await stack.until_passed("peer", (16 << 20) + 10 * 80_000)
+        assert await stack.until_passed("relay", 0) == 0
         await until(lambda: not any(hub._stages._value_bytes for hub in stack.hubs.values()))
     assert os.listdir(tmp_path / "peers") == []
 
@@ -122,7 +122,7 @@ async def test_without_its_peers_socket_a_hub_gets_values_through_the_router(
         for name in os.listdir(tmp_path / "peers"):
             (tmp_path / "peers" / name).unlink()
         await replies(stack, 20_000, 1)
-        await stack.until_passed("relay", 80_000)
+        assert await stack.until_passed("relay", 80_000)
 
 
 async def test_a_request_whose_link_broke_is_computed_again(

@@ -1,6 +1,9 @@
 """Arrays between component hosts: equal on every way, and nothing of them is left afterwards."""
 
+import asyncio
+import contextlib
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +48,15 @@ def chain(first: str, second: str, name: str, part: str, **more: Any) -> dict[st
     }
 
 
+def open_values() -> list[str]:
+    """Returns the values in memory that this process, which has the hubs, has open."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # it was that of the list itself
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [target for target in found if "memfd:value" in target]
+
+
 @pytest.mark.parametrize("more", [{}, {"trusted": True}], ids=["sandboxed", "trusted"])
 async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
@@ -52,7 +64,7 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
     monkeypatch.setenv("FLOWMESH_TRUSTED_CODE", "1")
     spec = chain("make", "total", "rows", ".rows", resources={"memory": "256Mi"}, **more)
     async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
-        before = len(os.listdir("/proc/self/fd"))
+        assert not open_values()
         for n in (1, 1000, 1 << 22):  # the last one has 16 MiB
             status, body = await stack.ask({"n": n})
             wanted = {"sum": float(sum(range(n))), "first": n - 1, "fixed": True}
@@ -62,19 +74,18 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
         hub = stack.hubs["w1"]
         await until(lambda: not len(hub._stages))
         assert hub._stages._value_bytes == 0
-        await until(lambda: len(os.listdir("/proc/self/fd")) <= before)
-
-        await stack.until_passed("shared", (16 << 20) + 8 * 200_000)
+        await until(lambda: not open_values())
+        assert await stack.until_passed("shared", (16 << 20) + 8 * 200_000)
 
 
 async def test_large_json_passes_in_shared_memory_and_small_values_inline(tmp_path: Path) -> None:
     spec = chain("text", "length", "text", "")
     async with stage_stack(tmp_path, spec, {"w1": ["one", "two"]}) as stack:
         assert await stack.ask({"n": 10}) == (200, {"out": 10})
-        await stack.until_passed("inline", 10)
-        assert await stack.passed_bytes("shared") == 0
+        assert await stack.until_passed("inline", 20)
+        assert await stack.until_passed("shared", 0) == 0
         assert await stack.ask({"n": 10 << 20}) == (200, {"out": 10 << 20})
-        assert await stack.until_passed("shared", 10 << 20) == (10 << 20) + 2
+        assert await stack.until_passed("shared") == (10 << 20) + 2
 
 
 async def test_arrays_pass_between_workers_through_the_router_up_to_its_limit(
@@ -99,6 +110,28 @@ async def test_a_hub_refuses_values_beyond_its_budget(
         assert (status, body["error"]["code"]) == (429, "overloaded")
         assert (await stack.ask({"n": 1000}))[0] == 200
         await until(lambda: stack.hubs["w1"]._stages._value_bytes == 0)
+
+
+async def test_nothing_is_left_of_requests_that_are_cancelled_or_lose_their_host(
+    tmp_path: Path,
+) -> None:
+    spec = chain("make", "total", "rows", ".rows", resources={"memory": "256Mi"})
+    workers = {"w1": ["one"], "w2": ["two"]}
+    async with stage_stack(tmp_path, spec, workers, max_in_flight=256) as stack:
+        hubs = [hub._stages for hub in stack.hubs.values()]
+        for _ in range(3):
+            asking = [asyncio.create_task(stack.ask({"n": 20_000 + i})) for i in range(40)]
+            await until(lambda: any(hub._value_bytes > 80_000 for hub in hubs))
+            for task in asking[::2]:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+            await until(lambda: not any(map(len, hubs)))
+        asking = [asyncio.create_task(stack.ask({"n": 20_000 + i})) for i in range(40)]
+        await until(lambda: bool(open_values()))
+        os.kill(stack.hosts["w2", "two"].pid, signal.SIGKILL)
+        await asyncio.gather(*asking)
+        await until(lambda: not any(hub._value_bytes or hub._early.size for hub in hubs))
+        await until(lambda: not open_values())
 
 
 async def test_an_array_in_a_reply_is_an_error_of_its_component(tmp_path: Path) -> None:

@@ -177,7 +177,10 @@ class _HubConnection:
         end, value = await self._components.call_component(call, values)
         if not value:
             return end
-        passed = send_value(value, self._descriptors)
+        try:
+            passed = send_value(value, self._descriptors)
+        except ProtocolError:  # the hub has not read what came before
+            return CallEnded(call.call_id, FULL, _TOO_MANY)
         return msgspec.structs.replace(end, value=passed)
 
     def _forget(self, call_id: str) -> None:

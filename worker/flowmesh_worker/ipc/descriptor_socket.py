@@ -15,7 +15,7 @@ import weakref
 from flowmesh_core.errors import ProtocolError
 from flowmesh_worker.ipc.shared_value import SharedValue
 
-DESCRIPTORS_MAX = 128
+DESCRIPTORS_MAX = 256
 """Values of one connection that are open here at once; further ones are refused."""
 _NUMBER = struct.Struct(">Q")
 _UNUSED_MAX = 1024
@@ -98,14 +98,16 @@ async def connect_with_descriptors(path: str) -> tuple[socket.socket, Descriptor
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
+    ours, theirs = descriptor_pair()
     try:
         await asyncio.get_running_loop().sock_connect(connection, path)
-        ours, theirs = descriptor_pair()
-        with theirs:
-            socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
+        socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
     except BaseException:
         connection.close()
+        ours.close()
         raise
+    finally:
+        theirs.close()
     return connection, DescriptorSocket(ours)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
@@ -69,6 +70,8 @@ def main() -> None:
     """Runs the hub until the agent closes it."""
     descriptor, parent, worker = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     die_with_parent(parent)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # values in memory are open files
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the agent decides when it ends
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     connection = socket.socket(fileno=descriptor)

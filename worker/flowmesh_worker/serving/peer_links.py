@@ -61,7 +61,7 @@ class PeerReceiver(Protocol):
         """
         ...
 
-    def peer_refused(self, refused: PeerRefused) -> None:
+    def peer_refused(self, worker: str, refused: PeerRefused) -> None:
         """Has the router route a request again whose value a peer did not take."""
         ...
 
@@ -188,7 +188,9 @@ class _PeerLink:
             self._channel.close()
 
     async def _connect(self, path: str) -> None:
-        channel = Channel[FromPeer](FromPeer, self._receiver.peer_refused, self._lost)
+        channel = Channel[FromPeer](
+            FromPeer, lambda refused: self._receiver.peer_refused(self._worker, refused), self._lost
+        )
         try:
             async with asyncio.timeout(_CONNECT_WITHIN_S):
                 connection, self._descriptors = await connect_with_descriptors(path)

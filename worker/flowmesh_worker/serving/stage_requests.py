@@ -182,10 +182,12 @@ class StageRequests:
             raise ProtocolError(f"the hub of {peer.worker} sends a value for another hub")
         self._add_passed(request, value, data)
 
-    def peer_refused(self, refused: PeerRefused) -> None:
+    def peer_refused(self, worker: str, refused: PeerRefused) -> None:
         """See ``PeerReceiver.peer_refused``."""
         request = self._requests.get(refused.request_id)
-        if request is not None and request.version == refused.version and request.peers:
+        if request is None or request.version != refused.version:
+            return
+        if worker in request.peers:
             self._fail(request, "", LOST)
 
     def peer_lost(self, worker: str) -> None:
@@ -194,7 +196,7 @@ class StageRequests:
             if worker in request.peers:
                 refused = PeerRefused(request.run.request_id, request.version)
                 loop = asyncio.get_running_loop()
-                loop.call_later(_PEER_LOST_S, self.peer_refused, refused)
+                loop.call_later(_PEER_LOST_S, self.peer_refused, worker, refused)
 
     # -- one request -----------------------------------------------------------------------------
 
