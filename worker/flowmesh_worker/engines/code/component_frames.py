@@ -49,9 +49,8 @@ class CallResult(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag="load"):
-    """The first message to the sandbox: its limits, as an encoded ``SandboxRequest``, and code."""
+    """The first message to the sandbox: the code."""
 
-    sandbox: bytes
     components: tuple[LoadedCode, ...]
 
 

@@ -1,8 +1,9 @@
 """The resident sandbox: loads users' code once and runs batches until its host closes it.
 
-``python -m flowmesh_worker.engines.code.resident FD PARENT`` is started by :mod:`sandboxed_code`,
-which holds the other end of the socket ``FD``. The sandbox is that of a call of ``code.python``,
-without network, files or credentials; only its processor time is limited by batch, by its host.
+``python -m flowmesh_worker.engines.code.resident FD PARENT`` is started by :mod:`resident_process`.
+It reads its limits from standard input. The component host has the other end of the socket ``FD``.
+The sandbox is that of a call of ``code.python``, without network, files or credentials; only its
+processor time is limited by batch, by its host.
 """
 
 import os
@@ -54,10 +55,10 @@ def main() -> None:
     """Enters the sandbox, loads the code, and runs batches."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
+    level, lacks = sandbox.enter(decode(_requests, sys.stdin.buffer.read()))
     connection = _Connection(descriptor)
     (load,) = connection.receive()
     assert isinstance(load, LoadCode)
-    level, lacks = sandbox.enter(decode(_requests, load.sandbox))
     try:
         code = ComponentCode(load.components)
     except BaseException as error:
