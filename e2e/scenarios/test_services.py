@@ -23,13 +23,11 @@ CODE = """
 def double(batch):
     return [{"text": f"{call['text']} {call['text']}"} for call in batch]
 """
+TWO = {"replicas": {"min": 2, "max": 2}}
 STAGES = {
     "components": {
-        "double": {
-            "python": {"code": CODE, "function": "double"},
-            "replicas": {"min": 2, "max": 2},
-        },
-        "echo": {"uses": "test.echo"},
+        "double": {"python": {"code": CODE, "function": "double"}, **TWO},
+        "echo": {"uses": "test.echo", **TWO},
     },
     "stages": [
         {"name": "twice", "component": "double", "inputs": {"text": "request.text"}},
@@ -111,7 +109,7 @@ def test_stages_of_users_code_outlive_one_of_their_workers(
         staged = Service(fabric, service.user, "staged")
         staged.apply_spec(STAGES)
         staged.wait("Ready", 120)
-        until(lambda: staged.status()["ready"] == "3/3", "all replicas are ready", 120)
+        until(lambda: staged.status()["ready"] == "4/4", "all replicas are ready", 120)
         told(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
         staged.start("stages", "invoke", "120", "0.125")
         until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
