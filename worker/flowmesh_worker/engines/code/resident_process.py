@@ -16,7 +16,7 @@ import msgspec
 
 from flowmesh_worker.engines.code.call_limits import CallLimits, machine_groups
 from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
-from flowmesh_worker.engines.code.processes import sandbox_environment, sandbox_uid
+from flowmesh_worker.engines.code.processes import ENDING_S, sandbox_environment, sandbox_uid
 
 
 class ResidentProcess:
@@ -45,6 +45,8 @@ class ResidentProcess:
     async def end(self) -> ProcessEnd:
         """Ends the process and all that it started, and removes its directory."""
         await self._limits.end()
+        with contextlib.suppress(TimeoutError):  # the supervisor reaps what was below it, and ends
+            await asyncio.wait_for(self._process.wait(), ENDING_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         code = await self._process.wait()
