@@ -290,6 +290,7 @@ def build_openai(
     commands: RunCommands,
     views: RunViews,
     stored: StoredBytes,
+    signals: CapacitySignalSource,
 ) -> OpenAiServices:
     """Returns what serves OpenAI's API."""
     state, settings = context.machine.state, context.settings
@@ -303,7 +304,10 @@ def build_openai(
         views=views,
         models=ModelNames(settings.model_aliases),
         engine=engine,
-        shapes=lambda: [w.shape for w in state.workers.values()],
+        shapes=lambda: [
+            *(w.shape for w in state.workers.values()),
+            *(p.shape for p in signals.declared),
+        ],
         stored=stored.added,
         patience_s=settings.machine.unplaceable_after_s,
         clock=context.clock,

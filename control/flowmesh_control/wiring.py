@@ -189,7 +189,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
     )
     commands = build_commands(context, admission, repinning, loop)
-    openai = build_openai(context, content, commands, views, stored)
+    openai = build_openai(context, content, commands, views, stored, signals)
     cache_admin = build_cache_admin(context, stored, openai, registry)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),

@@ -1,6 +1,7 @@
 """A client of a service, as a program for a pod: prints a JSON line at its end.
 
-``load`` sends requests one after the other and counts the answers; ``hub`` connects to the port of
+``load`` sends requests one after the other and counts the answers, ``invoke`` requests to the
+stages of a service; ``hub`` connects to the port of
 routers for hubs without a link certificate, and prints the refusal.
 """
 
@@ -13,6 +14,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -21,11 +24,23 @@ NAMESPACE = os.environ["FABRIC"]
 LAST = 10
 
 
-def ask(text: str) -> str:
-    """Sends a request over a new connection; returns the answer."""
+def ask(text: str) -> bool:
+    """Sends a request over a new connection; returns whether the answer is right."""
     body = {"model": os.environ["MODEL"], "messages": [{"role": "user", "content": text}]}
+    answer = posted("/v1/chat/completions", body)
+    return bool(answer["choices"][0]["message"]["content"] == text)
+
+
+def invoke(text: str) -> bool:
+    """Sends a request to stages that double a text and repeat it; returns whether they did."""
+    answer = posted(f"/v1/services/{os.environ['SERVICE']}:invoke", {"text": text})
+    return bool(answer == {"said": f"{text} {text}"})
+
+
+def posted(path: str, body: Any) -> Any:
+    """Sends a document to the routers; returns their answer."""
     asked = urllib.request.Request(
-        f"https://flowmesh-router.{NAMESPACE}.svc:8480/v1/chat/completions",
+        f"https://flowmesh-router.{NAMESPACE}.svc:8480{path}",
         json.dumps(body).encode(),
         headers={
             "Authorization": f"Bearer {os.environ['TOKEN']}",
@@ -33,18 +48,17 @@ def ask(text: str) -> str:
         },
     )
     with urllib.request.urlopen(asked, timeout=20, context=TRUST) as answer:
-        return str(json.loads(answer.read())["choices"][0]["message"]["content"])
+        return json.loads(answer.read())
 
 
-def load(requests: int, every_s: float) -> dict[str, object]:
+def load(send: Callable[[str], bool], requests: int, every_s: float) -> dict[str, object]:
     """Sends requests; returns how many were answered, wrong or failed."""
     outcomes: list[str] = []
     codes: dict[str, int] = {}
     wrong = 0
     for number in range(requests):
-        text = f"request {number}"
         try:
-            is_right = ask(text) == text
+            is_right = send(f"request {number}")
             wrong += not is_right
             outcomes.append("ok" if is_right else "wrong")
         except urllib.error.HTTPError as error:
@@ -81,5 +95,9 @@ def hub() -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    found = hub() if sys.argv[1] == "hub" else load(int(sys.argv[2]), float(sys.argv[3]))
+    if sys.argv[1] == "hub":
+        found = hub()
+    else:
+        send = invoke if sys.argv[1] == "invoke" else ask
+        found = load(send, int(sys.argv[2]), float(sys.argv[3]))
     sys.stdout.write(json.dumps(found) + "\n")

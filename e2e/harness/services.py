@@ -17,7 +17,7 @@ _IMAGE = "localhost/flowmesh-operator:e2e"
 
 @dataclass
 class Service:
-    """A service of ``test.echo`` in a tenant's namespace, with a token of the tenant."""
+    """A service in a tenant's namespace, with a token of the tenant."""
 
     fabric: Fabric
     user: User
@@ -31,14 +31,18 @@ class Service:
         return self.user.namespace
 
     def apply(self, replicas: dict[str, int]) -> None:
-        """Applies the service, and creates a token and what a client needs."""
+        """Applies a service of one engine; see :meth:`apply_spec`."""
         component = {
             "uses": "test.echo",
             "inputs": {},
             "replicas": replicas,
             "resources": {"memory": "700Mi"},  # so that a worker takes one
         }
-        spec = {"inputs": {}, "components": {"echo": component}, "openai": {"model": self.name}}
+        self.apply_spec({"inputs": {}, "components": {"echo": component}})
+
+    def apply_spec(self, spec: Json) -> None:
+        """Applies the service, and creates a token and what a client needs."""
+        spec = {**spec, "openai": {"model": self.name}}
         self.applied_s = time.monotonic()
         self.fabric.kube.apply(
             {
@@ -89,7 +93,12 @@ class Service:
 
     def start(self, pod: str, *arguments: str) -> None:
         """Starts a client pod with these arguments."""
-        env = {"TOKEN": self.token, "MODEL": self.name, "FABRIC": NAMESPACE}
+        env = {
+            "TOKEN": self.token,
+            "MODEL": self.name,
+            "SERVICE": f"{self.namespace}/{self.name}",
+            "FABRIC": NAMESPACE,
+        }
         container: dict[str, Any] = {
             "name": "client",
             "image": _IMAGE,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import until
+from e2e.harness.pools import code_pool_spec, pool
 from e2e.harness.services import Service, listening
 from e2e.harness.user import User
 
@@ -17,6 +18,27 @@ POOL, TEAM = "thin", "team-services"
 HERE = f"--namespace={NAMESPACE}"
 ROUTERS = "--selector=app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=router"
 AT_ONCE = ("--grace-period=0", "--force")
+CODE_POOL, CODE_WORKER = "code-services", {"cpu": 0.25, "memory": "1536Mi"}
+CODE = """
+def double(batch):
+    return [{"text": f"{call['text']} {call['text']}"} for call in batch]
+"""
+TWO = {"replicas": {"min": 2, "max": 2}}
+STAGES = {
+    "components": {
+        "double": {"python": {"code": CODE, "function": "double"}, **TWO},
+        "echo": {"uses": "test.echo", **TWO},
+    },
+    "stages": [
+        {"name": "twice", "component": "double", "inputs": {"text": "request.text"}},
+        {
+            "name": "said",
+            "component": "echo",
+            "with": {"messages": [{"role": "user", "content": "{{ twice.text }}"}]},
+        },
+    ],
+    "reply": {"said": "said.completion"},
+}
 LOST_MAX = 8
 """Requests that a killed router and a killed worker may have had."""
 
@@ -77,6 +99,28 @@ def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
         assert listening(fabric, worker["metadata"]["name"]) == [], "hubs connect, nothing to them"
     service.start("client", "load", "1", "0")
     assert service.result("client")["answered"] == 1, "the rightful hubs use the same port"
+
+
+def test_stages_of_users_code_outlive_one_of_their_workers(
+    fabric: Fabric, service: Service, told: Callable[[str], None]
+) -> None:
+    spec = code_pool_spec(fabric, minReplicas=0, maxReplicas=2, resources=CODE_WORKER)
+    with pool(fabric, CODE_POOL, spec):
+        staged = Service(fabric, service.user, "staged")
+        staged.apply_spec(STAGES)
+        staged.wait("Ready", 120)
+        until(lambda: staged.status()["ready"] == "4/4", "all replicas are ready", 120)
+        told(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
+        staged.start("stages", "invoke", "120", "0.125")
+        until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
+        worker = fabric.workers(CODE_POOL)[0]["metadata"]["name"]
+        fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
+        found = staged.result("stages", 240)
+        told(f"of 120 requests {found['answered']} were answered; failed: {found['codes']}")
+        assert found["wrong"] == 0
+        assert found["failed"] <= LOST_MAX, found
+        assert set(found["last"]) == {"ok"}
+        staged.delete()
 
 
 def test_a_revoked_token_is_refused(service: Service) -> None:

@@ -3,11 +3,15 @@ Action: reads files, opens the network, finds credentials, takes memory, and flo
 Must not happen: any of it succeeds, or calls of others fail; the code still answers its callers.
 """
 
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.flowmesh_serving.stage_stack import python, stage_stack, together
+from tests.flowmesh_worker.test_code_sidecar import Sidecar
 
 pytestmark = pytest.mark.slow
 CODE = """
@@ -58,6 +62,19 @@ SPEC: dict[str, Any] = {
 }
 
 
+@pytest.fixture(params=["in the host", "in a container"])
+def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the code runs: beside the engine host, or as in a pod that runs users' code apart."""
+    with tempfile.TemporaryDirectory(prefix="code-", dir="/tmp") as folder, ExitStack() as stack:
+        if request.param == "in a container":
+            monkeypatch.setenv("FLOWMESH_CODE_SOCKET", f"{folder}/socket")
+            sidecar = Sidecar(Path(folder) / "socket")
+            stack.callback(sidecar.process.wait, 30)
+            stack.callback(sidecar.process.terminate)
+        yield
+
+
+@pytest.mark.usefixtures("place")
 async def test_a_component_reaches_nothing_of_its_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +97,7 @@ async def test_a_component_reaches_nothing_of_its_worker(
         assert await tried("nothing") == (200, "answered")
 
 
+@pytest.mark.usefixtures("place")
 async def test_a_component_that_writes_to_its_connection_fails_alone(tmp_path: Path) -> None:
     async with stage_stack(tmp_path, SPEC, {"w1": ["only"]}) as stack:
         forged, *others = await together(

@@ -166,7 +166,8 @@ def test_operator_and_routers_agree_on_addresses_and_certificates() -> None:
     host, _, port = given["FLOWMESH_ROUTER_HUBS"].removeprefix("tls:").rpartition(":")
     service = find("Service", host.partition(".")[0])
     assert service["spec"]["clusterIP"] == "None"
-    assert [p["port"] for p in service["spec"]["ports"]] == [int(port)]
+    ports = {p["name"]: p["port"] for p in service["spec"]["ports"]}
+    assert ports["hubs"] == int(port)
     jobs = [spec for name, spec in pod_specs().items() if "flowmesh-secrets" in name]
     args = jobs[0]["containers"][0]["args"]
     assert host in args
@@ -176,13 +177,29 @@ def test_operator_and_routers_agree_on_addresses_and_certificates() -> None:
     assert mounted["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
 
 
+def test_prometheus_finds_the_routers_by_a_port_of_their_pods() -> None:
+    monitor = find("ServiceMonitor", "flowmesh-router", "serviceMonitor.enabled=true")
+    selected = monitor["spec"]["selector"]["matchLabels"].items()
+    (port,) = [e["port"] for e in monitor["spec"]["endpoints"]]
+    service = find("Service", "flowmesh-router-hubs")
+    assert selected <= service["metadata"]["labels"].items()
+    (target,) = [p["targetPort"] for p in service["spec"]["ports"] if p["name"] == port]
+    (container,) = pod_specs()["Deployment flowmesh-router"]["containers"]
+    ports = {p["name"]: p["containerPort"] for p in container["ports"]}
+    assert container["readinessProbe"]["httpGet"]["port"] == target
+    (listens,) = [a for a in container["args"] if a.startswith("--probe-port=")]
+    assert listens == f"--probe-port={ports[target]}"
+    clients = find("Service", "flowmesh-router")["spec"]["ports"]
+    assert port not in [p["name"] for p in clients], "clients do not reach the metrics"
+
+
 def test_without_routers_nothing_of_them_is_rendered() -> None:
     def names(*values: str) -> set[str]:
         return {o["metadata"]["name"] for o in objects(*values)}
 
     routers = {"flowmesh-router", "flowmesh-router-hubs"}
     assert routers <= names()
-    assert not routers & names("router.enabled=false")
+    assert not routers & names("router.enabled=false", "serviceMonitor.enabled=true")
     (operator,) = pod_specs("router.enabled=false")["Deployment flowmesh-operator"]["containers"]
     assert not [e for e in operator["env"] if "ROUTER" in e["name"]]
 

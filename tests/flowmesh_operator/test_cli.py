@@ -4,6 +4,7 @@ Through the API server (a port-forward) needs a kubelet: that is ``e2e``'s.
 """
 
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
+import openai
 import pytest
 import trustme
 import yaml
@@ -59,6 +62,16 @@ class Cluster:
     def kubeconfig(self, who: str) -> Path:
         """Returns the user's kubeconfig, whose context names the namespace."""
         return self.folder / f"{who}.kubeconfig"
+
+    def openai(self, who: str, namespace: str) -> openai.OpenAI:
+        """Returns OpenAI's client of a user, for a namespace."""
+        return openai.OpenAI(
+            base_url=f"https://127.0.0.1:{self.fabric.port}/openai/v1",
+            api_key=self.server.token_of(who),
+            project=namespace,
+            max_retries=0,
+            http_client=httpx.Client(verify=ssl.create_default_context(cafile=self.ca)),
+        )
 
     def flow(self, name: str, **metadata: str) -> Path:
         """Writes a workflow with a local file as input."""
@@ -135,6 +148,28 @@ def test_submitting_again_creates_another_object_once_the_first_has_ended(cluste
     (second,) = cluster.answer("ada", "submit", flow)
     assert second["uid"] != first["uid"]
     assert second["name"].startswith("again-")
+
+
+def test_a_batch_of_openais_requests_is_a_run_without_an_object(cluster: Cluster) -> None:
+    body = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hello"}]}
+    line = {"custom_id": "a", "method": "POST", "url": "/v1/chat/completions", "body": body}
+    with cluster.openai("ada", cluster.namespace) as client:
+        file = client.files.create(file=("in.jsonl", json.dumps(line).encode()), purpose="batch")
+        batch = client.batches.create(
+            input_file_id=file.id, endpoint="/v1/chat/completions", completion_window="24h"
+        )
+        until(lambda: client.batches.retrieve(batch.id).status == "in_progress", "it is a run")
+        run = batch.id.replace("_", "-")
+        assert cluster.fmesh("ada", "status", run).returncode == 0
+        assert client.batches.cancel(batch.id).status in ("cancelling", "cancelled")
+        until(lambda: client.batches.retrieve(batch.id).status == "cancelled", "it has ended")
+        done = client.batches.retrieve(batch.id)
+        assert done.error_file_id is not None
+        assert "batch_cancelled" in client.files.content(done.error_file_id).text
+    names = cluster.server.get("fmw", "-n", cluster.namespace)["items"]
+    assert run not in [obj["metadata"]["name"] for obj in names]
+    with cluster.openai("ben", cluster.namespace) as client, pytest.raises(openai.APIStatusError):
+        client.batches.retrieve(batch.id)
 
 
 def test_another_user_cannot_see_the_run(cluster: Cluster) -> None:

@@ -60,8 +60,9 @@ class Cluster:
         return next((c for c in listed if c["type"] == kind), {})
 
     def wait(self, name: str, what: str = "condition=Ready") -> None:
-        words = ("wait", f"--for={what}", f"fms/{name}", "-n", self.team, "--timeout=120s")
-        self.made.server.kubectl(*words)
+        words = ("wait", f"--for={what}", f"fms/{name}", "-n", self.team, "--timeout=60s")
+        done = self.made.server.kubectl(*words, ok=False)
+        assert not done.returncode, f"{done.stderr}: {self.status(name)}"
 
     def ask(self, method: str, path: str, body: Any = None, who: str = "admin") -> tuple[int, Any]:
         """Sends a request to the gateway; returns status and document."""
@@ -94,6 +95,15 @@ class Cluster:
             messages: Any = [{"role": "user", "content": text}]
             answer = client.chat.completions.create(model=model, messages=messages)
             return str(answer.choices[0].message.content)
+
+    def invoke(self, name: str, token: str, request: Any) -> tuple[int, Any]:
+        """Sends a request to the stages of a service; returns status and document."""
+        trust = ssl.create_default_context(cafile=self.made.root / "ca.crt")
+        url = f"https://localhost:{self.port}/v1/services/{self.team}/{name}:invoke"
+        headers = {"Authorization": f"Bearer {token}"}
+        with httpx.Client(verify=trust, headers=headers, timeout=30) as client:
+            answer = client.post(url, json=request)
+            return answer.status_code, answer.json()
 
     def start_router(self) -> None:
         root = self.made.root
@@ -174,14 +184,55 @@ def test_a_wrong_spec_is_named_and_the_older_one_stays_served(cluster: Cluster) 
     assert "spec.components.echo.uses" in accepted["message"]
     assert "test.echo" in accepted["message"]
     assert cluster.condition("ask", "Ready")["status"] == "True"
-    stages = [{"name": "said", "component": "echo"}]
+    stages = [{"name": "said", "component": "ecko"}]
     cluster.apply("ask", openai={"model": "echo"}, stages=stages)
     until(
-        lambda: "stages do not run on a cluster" in cluster.condition("ask", "Accepted")["message"],
-        "stages are refused",
+        lambda: "spec.stages[0].component" in cluster.condition("ask", "Accepted")["message"],
+        "a stage of no component is named",
     )
     cluster.apply("ask", openai={"model": "echo"})
     cluster.wait("ask", "condition=Accepted")
+
+
+CODE = """
+def double(batch):
+    return [{"text": call["text"] * 2} for call in batch]
+"""
+STAGED: dict[str, Any] = {
+    "components": {**ECHO, "double": {"python": {"code": CODE, "function": "double"}}},
+    "stages": [
+        {"name": "twice", "component": "double", "inputs": {"text": "request.text"}},
+        {
+            "name": "said",
+            "component": "echo",
+            "with": {"messages": [{"role": "user", "content": "{{ twice.text }}!"}]},
+        },
+    ],
+    "reply": {"said": "said.completion"},
+    "limits": {"maxRequestBytes": "1Ki"},
+}
+
+
+def test_stages_of_code_and_of_an_engine_answer_one_request(cluster: Cluster) -> None:
+    cluster.made.worker("local-code", "--allow-user-code")
+    cluster.apply("staged", **STAGED)
+    cluster.wait("staged")
+    assert cluster.status("staged")["ready"] == "2/2"
+    token = cluster.token("staged").token
+    until(lambda: cluster.invoke("staged", token, {"text": "ab"})[0] == 200, "the router answers")
+    assert cluster.invoke("staged", token, {"text": "ab"}) == (200, {"said": "abab!"})
+    status, found = cluster.invoke("staged", token, {})
+    assert (status, found["error"]["code"]) == (400, "missing_field")
+    assert cluster.invoke("staged", token, {"text": "x" * 2000})[0] == 413
+    assert cluster.invoke("staged", "fm-another", {"text": "ab"})[0] == 401
+    changed = {**STAGED, "reply": {"said": "said.completion", "twice": "twice.text"}}
+    cluster.apply("staged", **changed)
+    until(
+        lambda: cluster.invoke("staged", token, {"text": "a"})[1] == {"said": "aa!", "twice": "aa"},
+        "another reply, with the same replicas",
+    )
+    cluster.made.server.kubectl("delete", "fms", "staged", "-n", cluster.team)
+    cluster.made.end("local-code")
 
 
 def test_services_are_changed_as_objects_only(cluster: Cluster) -> None:

@@ -85,10 +85,12 @@ SidecarFrame = (
     | sidecar.Ended
     | sidecar.Described
     | sidecar.OtherTenant
+    | sidecar.ResidentOpened
 )
 SIDECAR: dict[str, SidecarFrame] = {
     "described": sidecar.Described(CodeSandbox("landlock", single_tenant=True), leaving=True),
     "other tenant": sidecar.OtherTenant(),
+    "resident opened": sidecar.ResidentOpened(key="ab" * 16),
     "started": sidecar.Started(),
     "printed": sidecar.Printed(data=b"line\n\xff"),
     "answered": sidecar.Answered(data=b"\x81part"),
@@ -108,6 +110,8 @@ CODE_TASK = SandboxRequest(
     tenant="team-a",
 )
 DESCRIBE = sidecar.Describe()
+OPEN_RESIDENT = sidecar.OpenResident(task=CODE_TASK)
+ATTACH_RESIDENT = sidecar.AttachResident(key="ab" * 16)
 CODE_ANSWER = SandboxResult(
     rows=[{"n": 1}],
     metrics={"of": 2},

@@ -78,7 +78,9 @@ from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken
 from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.stages.service_graph import ServiceGraph, Stage
 from flowmesh_store.tree import TreeFile, TreeManifest
 
 PROVENANCE = Provenance(
@@ -426,6 +428,26 @@ POLICY = CachePolicy(
     min_trust=2,
     verify=Verify(sample=0.02, min_trust=3),
 )
+_GRAPH = ServiceGraph(
+    (Stage("hits", "search", "/components/search", {"q": "request.q"}, {"k": 3}, stream=True),),
+    {"rows": "hits.rows"},
+)
+_ENTRY = ServiceEntry(
+    service="team-a/ask",
+    model="smol",
+    tokens=(ServiceToken(hash="cd" * 32, namespace="team-a", expires_s=1_700_000_062.5),),
+    timeout_s=30.5,
+    in_flight_max=12,
+    created_s=1_700_000_060.5,
+    weights={"team-a": 2.5},
+    placed={"team-a/ask/llm/r1/0": "w1"},
+    tool_parser="hermes",
+    graph=_GRAPH,
+    slo_s=4.5,
+    on_late="refuse",
+    request_bytes_max=65_536,
+    max_in_flight=13,
+)
 _COMPONENT = ComponentPlan(
     name="llm", step=PLAN.steps[0], replicas_min=2, replicas_max=3, calls_max=16
 )
@@ -437,16 +459,18 @@ SERVICE = ServiceRecord(
     created_s=1_700_000_060.5,
     generation=4,
     pending=PendingRelease(
-        plan=ServicePlan(imports=PLAN, components=(_COMPONENT,), model="smol"),
+        plan=ServicePlan(imports=PLAN, components=(_COMPONENT,), model="smol", graph=_GRAPH),
         uid="service-ask-1",
         scopes=SCOPES,
         artifacts={"cas:model:x.y": METRICS},
+        entry=_ENTRY,
     ),
     release=ServiceRelease(
         name="r1",
         components=(ReleasedComponent(plan=_COMPONENT, models={"model": METRICS}),),
         read_scopes=("ns-team-a",),
         min_trust=1,
+        entry=_ENTRY,
     ),
     failure="the run ended",
     tokens=(

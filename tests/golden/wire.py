@@ -39,7 +39,7 @@ from flowmesh_core.protocol.messages import decode_control, decode_worker, encod
 from flowmesh_core.protocol.results import decode_result, encode_result
 from flowmesh_store.tree import decode_tree, encode_tree
 from flowmesh_worker.engines.code import sidecar_frames as sidecar
-from flowmesh_worker.engines.code.limits import SandboxRequest, SandboxResult
+from flowmesh_worker.engines.code.limits import SandboxResult
 from flowmesh_worker.ipc import frames, hub_frames
 
 FOLDER = Path(__file__).parent / "wire"
@@ -156,8 +156,13 @@ def _frames() -> Iterator[Sample]:
         ),
         (
             "sidecar-frames",
-            {"task": frame_samples.CODE_TASK, "describe": frame_samples.DESCRIBE},
-            SandboxRequest | sidecar.Describe,
+            {
+                "task": frame_samples.CODE_TASK,
+                "describe": frame_samples.DESCRIBE,
+                "open resident": frame_samples.OPEN_RESIDENT,
+                "attach resident": frame_samples.ATTACH_RESIDENT,
+            },
+            sidecar.Request,
         ),
         ("sidecar-frames", {"answer": frame_samples.CODE_ANSWER}, SandboxResult),
         ("importer-frames", frame_samples.IMPORTER, importer.Frame),

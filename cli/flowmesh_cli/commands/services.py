@@ -1,5 +1,6 @@
 """Declares ``services``."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ def add_to(app: typer.Typer) -> None:
     services = typer.Typer(no_args_is_help=True, help="Show services and their replicas.")
     for name, command in (("list", list_services), ("show", show), ("why", why)):
         services.command(name)(guarded(placed(command)))
+    services.command("manifest")(guarded(manifest))
     app.add_typer(services, name="services", rich_help_panel=PANEL)
 
 
@@ -56,3 +58,14 @@ def why(
     from flowmesh_cli.verbs.services import explain_service  # noqa: PLC0415
 
     explain_service(name, namespace=namespace, place=place, as_json=json)
+
+
+def manifest(
+    file: Annotated[Path, typer.Argument(help="File of a service.", metavar="FILE")],
+    *,
+    namespace: ServiceNamespace = "",
+) -> None:
+    """Print the object of a file for kubectl apply, with the code of its components."""
+    from flowmesh_cli.verbs.services import print_manifest  # noqa: PLC0415
+
+    print_manifest(file, namespace=namespace)

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from flowmesh_cli.verbs.service_document import (
     INPUT,
     model_name,
@@ -14,8 +16,8 @@ from flowmesh_cli.verbs.service_document import (
 from flowmesh_cli.verbs.service_files import is_service_file, read_service
 from flowmesh_cli.workflows.local_inputs import local_path
 from flowmesh_core.graph.external import is_local
-from flowmesh_core.protocol.router_services import DEFAULT_TIMEOUT_S, ServiceEntry
-from flowmesh_core.spec.quantities import byte_count, seconds
+from flowmesh_core.protocol.router_services import ServiceEntry
+from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.stages.service_graph import LoadedGraph
 
 _DEFAULT_NAMESPACE = "default"
@@ -98,26 +100,13 @@ def _of_model(model: str, chosen: ServeOptions) -> ServiceOffer:
 
 def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
     found = read_service(Path(given), chosen.namespace)
-    metadata, spec = found.service.metadata, found.service.spec
-    model = spec.openai.model if spec.openai is not None else metadata.name
-    service = f"{metadata.namespace}/{metadata.name}"
+    entry = router_entry(found.service, found.graph)
     if found.graph is None:
-        entry = ServiceEntry(service, model, tool_parser=chosen.tool_parser)
-        return ServiceOffer(found.document, entry, _CHAT, _chat(model), {})
-    limits, slo = spec.limits, spec.slo
-    entry = ServiceEntry(
-        service,
-        model,
-        timeout_s=seconds(limits.timeout) if limits.timeout else DEFAULT_TIMEOUT_S,
-        in_flight_max=limits.max_in_flight,
-        graph=found.graph,
-        slo_s=seconds(slo.latency) if slo.latency else 0.0,
-        on_late=slo.on_late,
-        request_bytes_max=byte_count(limits.max_request_bytes),
-        max_in_flight=limits.max_in_flight,
-    )
+        entry = msgspec.structs.replace(entry, tool_parser=chosen.tool_parser)
+        return ServiceOffer(found.document, entry, _CHAT, _chat(entry.model), {})
     example = dict.fromkeys(LoadedGraph(found.graph).request_fields, "...")
-    return ServiceOffer(found.document, entry, f"/services/{service}:invoke", example, {})
+    path = f"/services/{entry.service}:invoke"
+    return ServiceOffer(found.document, entry, path, example, {})
 
 
 def _chat(model: str) -> dict[str, Any]:

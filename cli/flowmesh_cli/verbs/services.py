@@ -1,10 +1,13 @@
 """``fmesh services``: what is served, by which replicas, and why these."""
 
+from pathlib import Path
+
 from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.service_files import read_service
 from flowmesh_cli.views.formatting import date, usd
 
 
@@ -76,6 +79,16 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
         rows = [[r.replica or "-", r.worker or "-", r.verdict, r.reason] for r in one.replicas]
         if rows:
             terminal.table(["replica", "worker", "verdict", "reason"], rows)
+
+
+def print_manifest(file: Path, *, namespace: str) -> None:
+    """Prints the object of a service's file as JSON; its code is in it, in place of file names.
+
+    Raises:
+        CliError: the file, or one of its code, cannot be read.
+        FilesError: lists what is wrong with it.
+    """
+    Terminal(as_json=True).answer(read_service(file, namespace).document)
 
 
 def _namespace(http: ApiClient, namespace: str) -> str:

@@ -138,7 +138,6 @@ def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) ->
         uploads=UploadLimits(services.store, services.uploaded),
         policies=services.policies,
         labels=labels,
-        objects=services.settings.objects,
     )
 
 

@@ -13,7 +13,6 @@ from flowmesh_control.api.request_body import body_of
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
-from flowmesh_control.errors import ConflictError
 from flowmesh_control.openai.batches import BatchService
 from flowmesh_control.openai.files import UploadedFiles, file_object
 from flowmesh_control.openai.output_files import OutputFiles
@@ -45,7 +44,6 @@ class OpenAiHandlers:
         uploads: UploadLimits,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
-        objects: bool,
     ) -> None:
         """Keeps the services that the handlers use.
 
@@ -58,7 +56,6 @@ class OpenAiHandlers:
             uploads: bounds what is uploaded.
             policies: give the scopes of a namespace.
             labels: of namespaces.
-            objects: whether runs are objects of the cluster, so that a batch cannot be one yet.
         """
         self._files = files
         self._batches = batches
@@ -68,7 +65,6 @@ class OpenAiHandlers:
         self._uploads = uploads
         self._policies = policies
         self._labels = labels
-        self._objects = objects
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
@@ -139,12 +135,6 @@ class OpenAiHandlers:
 
     async def create_batch(self, call: AuthorizedRequest) -> web.Response:
         """``POST /openai/v1/batches`` :class:`CreateBatchBody` → :class:`BatchObject`."""
-        if self._objects:
-            raise ConflictError(
-                "batches are runs, and the runs of this control plane are FlowMeshWorkflow objects",
-                where="batches",
-                remedy="submit a workflow with a step of llm.openai: docs/openai-batch.md",
-            )
         body = _decoded(_body_decoder, await body_of(call.request))
         labels, scope = self._labels(call.namespace), self._scope(call)
         batch = await self._batches.create(call.namespace, labels, scope, body)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flowmesh_api.openai.batches import CreateBatchBody
+from flowmesh_control.errors import QuotaExceededError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.openai.documents import require_budget, workflow_of
 from flowmesh_control.openai.input_file import index_of, read_input_file
@@ -66,7 +67,7 @@ class BatchService:
         has_ended: whether a run's end is durable.
         models: resolves names of models.
         engine: that answers.
-        shapes: of the connected workers.
+        shapes: of the connected workers, and of pools that can grow.
         patience_s: how long a batch waits for the first worker of a fleet that is fixed; 0 where
             workers may come at any time.
         clock: Unix time in seconds.
@@ -276,6 +277,8 @@ def _check_metadata(metadata: Mapping[str, str]) -> None:
 
 
 def _failed(error: FlowMeshError) -> FailedLine:
+    if isinstance(error, QuotaExceededError):
+        return FailedLine("quota_exceeded", str(error))
     if isinstance(error, BatchFileError):
         return FailedLine(error.code or "", error.message, error.line or 0)
     if isinstance(error, OpenAiError):

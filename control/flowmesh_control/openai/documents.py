@@ -28,8 +28,8 @@ def workflow_of(
         rows: the reference of its requests.
         model: a built-in name or an address.
         engine: that answers.
-        shapes: of the connected workers; where all are CPUs, the engine runs in float32, since
-            only so its results do not depend on the batch there.
+        shapes: of the workers that there are or may be; where all are CPUs, the engine runs in
+            float32, since only so its results do not depend on the batch there.
     """
     inputs: dict[str, Any] = {"requests": {"dataset": rows}}
     step: dict[str, Any] = {

@@ -73,7 +73,7 @@ class OpenAiServices:
             views: of runs.
             models: resolves names of models.
             engine: that answers.
-            shapes: of the connected workers.
+            shapes: of the connected workers, and of pools that can grow.
             stored: called with the scope and the size of a file that was stored.
             patience_s: how long a batch waits for the first worker; 0 where more may come.
             clock: Unix time in seconds.

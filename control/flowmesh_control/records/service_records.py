@@ -9,6 +9,7 @@ from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.graph.component_plan import ComponentPlan
 from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_store.ports import RecordStore
 
@@ -21,12 +22,14 @@ class PendingRelease(msgspec.Struct, frozen=True):
     Attributes:
         uid: of the run that imports them; empty where all are stored already.
         artifacts: models that are stored already, by reference.
+        entry: what routers will know of the service; see ``ServiceRelease``.
     """
 
     plan: ServicePlan
     uid: str
     scopes: ScopePlan
     artifacts: dict[str, Artifact]
+    entry: ServiceEntry | None = None
 
 
 class ReleasedComponent(msgspec.Struct, frozen=True):
@@ -42,12 +45,15 @@ class ServiceRelease(msgspec.Struct, frozen=True):
     Attributes:
         read_scopes: where the models may lie.
         min_trust: the least trust of the pools that may hold replicas.
+        entry: its stages and limits as routers know them, without tokens and placement; None in
+            records of releases without stages.
     """
 
     name: str
     components: tuple[ReleasedComponent, ...]
     read_scopes: tuple[str, ...]
     min_trust: int = 0
+    entry: ServiceEntry | None = None
 
 
 class StoredToken(msgspec.Struct, frozen=True):
@@ -97,6 +103,13 @@ class ServiceRecord(msgspec.Struct, frozen=True):
     def id(self) -> str:
         """``namespace/name``."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def entry(self) -> ServiceEntry:
+        """What routers know of it, without tokens and placement: of the release that serves."""
+        current = self.release or self.pending
+        known = current.entry if current is not None else None
+        return known or ServiceEntry(self.id, self.model)
 
 
 _decoder = msgspec.json.Decoder(ServiceRecord | None)

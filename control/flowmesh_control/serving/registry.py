@@ -36,6 +36,7 @@ from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.openai.stage_check import stage_problem
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.spec.error_messages import problems_of
@@ -145,7 +146,8 @@ class ServiceRegistry:
                 return known
             self._check_count(metadata.namespace, known)
             uid = f"service-{metadata.name}-{secrets.token_hex(4)}" if plan.imports.steps else ""
-            pending = PendingRelease(plan, uid, scopes, artifacts)
+            entry = router_entry(service, plan.graph)
+            pending = PendingRelease(plan, uid, scopes, artifacts, entry)
             record = ServiceRecord(
                 namespace=metadata.namespace,
                 name=metadata.name,
@@ -296,5 +298,5 @@ def _with_models(
     named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
     name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
     scopes = pending.scopes
-    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust)
+    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
     return msgspec.structs.replace(service, pending=None, release=release)

@@ -16,7 +16,6 @@ from flowmesh_control.records.service_records import ServiceRecord, StoredToken
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_core.protocol.router_services import (
     RouterServices,
-    ServiceEntry,
     ServiceToken,
     token_hash,
 )
@@ -109,10 +108,9 @@ class ServiceTokens:
         now_s = self._clock()
         return RouterServices(
             tuple(
-                ServiceEntry(
-                    service.id,
-                    service.model,
-                    tuple(
+                msgspec.structs.replace(
+                    service.entry,
+                    tokens=tuple(
                         ServiceToken(t.hash, service.namespace, t.expires_s)
                         for t in service.tokens
                         if not t.has_expired(now_s)

@@ -62,7 +62,10 @@ def python_component(
     contract = scope.catalog.newest(CODE_COMPONENT)
     assert spec.python is not None, "compiled as an engine"
     if spec.python.file:
-        text = f"{spec.python.file!r} was not read: `fmesh serve` sends its content as code"
+        text = (
+            f"{spec.python.file!r} was not read: give its content as code; `fmesh services"
+            " manifest FILE` prints the service so"
+        )
         scope.report((*keys, "python", "file"), text)
     _check_code(scope, spec, keys)
     for field in ("inputs", "with_"):

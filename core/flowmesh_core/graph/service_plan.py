@@ -24,6 +24,7 @@ from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, WorkflowSpec
+from flowmesh_core.stages.service_graph import ServiceGraph
 
 _INPUTS = "inputs."
 
@@ -35,11 +36,13 @@ class ServicePlan(msgspec.Struct, frozen=True):
         imports: a plan whose outputs are the models, by the name of the input.
         components: what is loaded.
         model: the name in OpenAI's API.
+        graph: its stages; None for a service of one engine.
     """
 
     imports: Plan
     components: tuple[ComponentPlan, ...]
     model: str
+    graph: ServiceGraph | None = None
 
 
 def compile_service(
@@ -65,7 +68,7 @@ def compile_service(
     )
     scope = CompileContext(workflow, catalog, Limits(), uploads or {}, {}, validate_only=False)
     read_inputs(scope)
-    compile_stages(spec, scope.report, check_call)
+    graph = compile_stages(spec, scope.report, check_call)
     hosts = component_hosts(metadata.namespace, spec)
     components = tuple(
         _component(scope, name, one)
@@ -80,7 +83,7 @@ def compile_service(
     steps = tuple(step for entry in used.values() for step in entry.steps)
     imports = Plan(f"service-{metadata.name}", metadata.namespace, steps, outputs)
     model = spec.openai.model if spec.openai is not None else metadata.name
-    return ServicePlan(imports, tuple(c for c in components if c is not None), model)
+    return ServicePlan(imports, tuple(c for c in components if c is not None), model, graph)
 
 
 def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> ComponentPlan | None:

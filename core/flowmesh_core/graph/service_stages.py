@@ -33,6 +33,7 @@ CheckCall = Callable[[str, Mapping[str, Any]], "CallProblem | None"]
 """Returns what is wrong with a request of OpenAI's API, given its path and body."""
 _STAGES: Keys = ("spec", "stages")
 _ENGINE = "llm.generate"
+_ENGINES = (_ENGINE, "test.echo")
 _NOT_IN_STAGES = frozenset({"model", "n", "stream", "streamOptions", "tools", "toolChoice"})
 
 
@@ -130,7 +131,7 @@ def _stage(
         path = COMPLETIONS if "prompt" in one.with_ else CHAT
         _check_engine_call(component.uses, one, keys, report)
         problem = check_call(path, openai_body(one.with_, one.component))
-        if problem is not None and component.uses == _ENGINE:
+        if problem is not None and component.uses in _ENGINES:
             place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
             report(place, problem.message)
     known = {stage.name for stage in spec.stages} | {REQUEST}
@@ -140,12 +141,12 @@ def _stage(
 
 
 def _check_engine_call(uses: str, one: StageSpec, keys: Keys, report: Report) -> None:
-    if uses != _ENGINE:
+    if uses not in _ENGINES:
         text = f"{uses} answers no stages: expected {_ENGINE}, or a Python component"
         report((*keys, "component"), text)
         return
     for name in one.inputs:
-        text = f"{_ENGINE} reads no inputs in a stage: name values in texts of with"
+        text = f"{uses} reads no inputs in a stage: name values in texts of with"
         report((*keys, "inputs", name), text)
     for name in _NOT_IN_STAGES.intersection(one.with_):
         report((*keys, "with", name), f"{name!r} is not for a stage: its value is one answer")

@@ -8,6 +8,7 @@ always, whether it is loaded or not, and a worker that has one is busy (ADR 51).
 from collections.abc import Iterable, Mapping
 
 from flowmesh_core.accounting.meter import Activity
+from flowmesh_core.machine import single_tenant
 from flowmesh_core.machine.commands import Serve
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ServingPlanChanged
@@ -48,6 +49,8 @@ def plan_changed(state: State, event: ServingPlanChanged) -> None:
             continue
         worker.replicas, worker.routers = wanted, event.routers
         worker.services.update((r.replica_id, r.service) for r in wanted)
+        for replica in wanted:
+            single_tenant.bind(worker, replica.code_tenant)
         state.emit(Serve(name, wanted, event.routers))
         state.dirty = True
 

@@ -28,7 +28,10 @@ def joined(state: State, worker: Worker, code_tenant: str) -> None:
 
 
 def bind(worker: Worker, tenant: str) -> bool:
-    """Gives a single-tenant worker to a tenant; returns whether its user code may run there."""
+    """Gives a single-tenant worker to a tenant; returns whether its user code may run there.
+
+    Called for each attempt and for each replica that it is sent.
+    """
     if not (tenant and worker.shape.single_tenant):
         return True
     worker.code_tenant = worker.code_tenant or tenant
@@ -42,7 +45,7 @@ def drain_idle(state: State, action: Action, now_s: float) -> None:
         return
     tenant, requirement = ready_actions.code_tenant(state, action), action.info.requirement
     for _, worker in sorted(state.workers.items()):
-        idle = state.takes_work(worker) and not worker.attempts
+        idle = state.takes_work(worker) and not worker.attempts and not worker.replicas
         other = worker.shape.single_tenant and worker.code_tenant not in ("", tenant)
         if idle and other and unmet(requirement, worker.shape) is None:
             state.tenant_drained_s = now_s

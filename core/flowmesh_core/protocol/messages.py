@@ -156,6 +156,9 @@ class RouterAddress(msgspec.Struct, frozen=True, omit_defaults=True):
     certificate: str = ""
 
 
+_CODE_HOST = "code.component"
+
+
 class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     """A replica of a service's component: an engine instance that stays open for calls.
 
@@ -180,6 +183,12 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     opening: PrewarmSpec
     calls_max: int = 0
     salts: dict[str, str] = {}
+
+    @property
+    def code_tenant(self) -> str:
+        """The namespace whose code it runs; empty where it runs none."""
+        params = self.opening.signature_params
+        return str(params.get("namespace", "")) if self.opening.engine == _CODE_HOST else ""
 
 
 class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

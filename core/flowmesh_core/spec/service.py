@@ -10,13 +10,12 @@ from pydantic import Field, model_validator
 from flowmesh_core.spec.fields import Duration, Memory, Name, SpecModel, Variable
 from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
-from flowmesh_core.spec.service_status import FlowMeshServiceStatus
+from flowmesh_core.spec.service_status import COMPONENTS_MAX, FlowMeshServiceStatus
 from flowmesh_core.spec.workflow import ResourcesSpec
 
 REPLICAS_MAX = 64
 CALLS_MAX = 4096
 BATCH_MAX = 1024
-COMPONENTS_MAX = 32
 STAGES_MAX = 64
 CODE_CHARS_MAX = 256 * 1024
 

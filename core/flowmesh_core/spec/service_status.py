@@ -9,6 +9,7 @@ from flowmesh_core.spec.fields import SpecModel
 from flowmesh_core.spec.status import Condition
 
 MOST_REPLICA_REASON_CHARS = 2048
+COMPONENTS_MAX = 32
 
 
 class ComponentReplicas(SpecModel):
@@ -38,7 +39,7 @@ class FlowMeshServiceStatus(SpecModel):
     release: str = Field(default="", description="The set of digests that the replicas load.")
     ready: str = Field(default="", description="Ready and wanted replicas, such as 1/2.")
     replicas: list[ComponentReplicas] = Field(
-        default=[], max_length=16, description="Replicas by component."
+        default=[], max_length=COMPONENTS_MAX, description="Replicas by component."
     )
     message: str = Field(
         default="", max_length=32768, description="Why it is not ready; empty where it is."

@@ -7,7 +7,6 @@ is deleted, and once a second each status is written where it has changed.
 import asyncio
 import logging
 
-from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import ServiceApplication
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.records.epochs import SupersededError
@@ -172,15 +171,8 @@ class ServiceController:
 
 
 def _application(obj: Object) -> ServiceApplication:
-    """Returns what an object asks for.
-
-    Raises:
-        SpecError: routers of a cluster do not run it.
-    """
+    """Returns what an object asks for."""
     meta = obj["metadata"]
-    if obj["spec"].get("stages"):
-        text = "stages do not run on a cluster yet; `fmesh serve FILE` runs them on a laptop"
-        raise SpecError([Problem("spec.stages", text)])
     document = {
         "apiVersion": API_VERSION,
         "kind": FlowMeshService.__name__,

@@ -1,9 +1,12 @@
 """``fmesh services`` shows replicas with the reason why each is where it is."""
 
+import json
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.services import (
     ComponentReasons,
@@ -16,6 +19,10 @@ from flowmesh_api.v1.services import (
 )
 from flowmesh_cli.connection.target import HERE
 from flowmesh_cli.verbs import services
+from flowmesh_core.graph.service_plan import compile_service
+from flowmesh_core.spec.service import FlowMeshService
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "services" / "ask-docs.yaml"
 
 REPLICAS = ServiceReplicas("llm", 1, 2, ("w1",), "waits for a worker of pool gpu")
 CONDITION = ServiceCondition("Ready", "False", "ReplicasMissing", "waits for a worker")
@@ -99,3 +106,17 @@ def test_before_a_release_there_is_nothing_to_explain(
     client.answer = ServiceReasons("ask", "team-b")
     services.explain_service("ask", namespace="", place=HERE, as_json=False)
     assert "team-b/ask has no release yet" in capsys.readouterr().err
+
+
+def test_the_manifest_of_a_file_is_an_object_with_the_code_of_its_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    services.print_manifest(EXAMPLE, namespace="team-a")
+    found = json.loads(capsys.readouterr().out)
+    assert (found["kind"], found["metadata"]["namespace"]) == ("FlowMeshService", "team-a")
+    python = found["spec"]["components"]["rerank"]["python"]
+    assert python == {
+        "function": "best", "code": EXAMPLE.with_name("rerank.py").read_text()
+    }  # fmt: skip
+    plan = compile_service(FlowMeshService.model_validate(found), builtin_catalog())
+    assert [c.name for c in plan.components] == ["search", "rerank", "writer"]

@@ -19,6 +19,7 @@ from tests.flowmesh_control.openai.batches import (
 )
 from tests.flowmesh_control.openai.conftest import SETTINGS, client_of
 
+from flowmesh_api.v1.quotas import Quota
 from flowmesh_control.api import openai_upload
 
 
@@ -58,6 +59,24 @@ async def test_a_batch_without_a_worker_waits_and_is_listed(
     assert [b.id async for b in client.batches.list(limit=1)] == [second.id, batch.id]
     status = await fabric.call("GET", f"/v1/runs/{batch.id.replace('_', '-')}")
     assert (status["deadline_s"], status["budget_nanousd"]) == (5400.0, 2_000_000_000)
+
+
+async def test_a_batch_beyond_the_quota_of_its_namespace_fails_and_one_within_it_goes_on(
+    fabric: Fabric, client: AsyncOpenAI
+) -> None:
+    quota = Quota(name="q", namespaces=("team-a",), unfinished_runs=1)
+    await fabric.control.services.quotas.replace_all([quota], {"team-a": {}})
+    first = await created(client, [line("a")])
+    await reaches(client, first.id, "in_progress")
+    second = await created(client, [line("b")])
+    failed = await reaches(client, second.id, "failed")
+    assert failed.errors is not None
+    assert failed.errors.data is not None
+    assert failed.errors.data[0].code == "quota_exceeded"
+    await client.batches.cancel(first.id)
+    await reaches(client, first.id, "cancelled")
+    third = await created(client, [line("b")])
+    await reaches(client, third.id, "in_progress")
 
 
 async def test_files_that_cannot_be_a_batch_fail_it_with_the_line(client: AsyncOpenAI) -> None:

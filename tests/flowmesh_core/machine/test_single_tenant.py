@@ -3,6 +3,9 @@
 from tests.flowmesh_core.machine.world import CODE, SOLO, World, plan, step
 
 from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_core.machine import events as e
+from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica
+from flowmesh_core.units import Digest
 
 ALONE = {"allows_user_code": True, "sandbox": "landlock", "single_tenant": True}
 
@@ -82,6 +85,25 @@ def test_an_idle_worker_leaves_for_a_tenant_that_has_waited() -> None:
     world.join("v", **ALONE)
     world.tick(1.0)
     assert tenants(world) == {"v": {"team-b"}}
+
+
+def test_a_replica_of_code_gives_its_worker_to_its_namespace_and_keeps_it() -> None:
+    world = World()
+    world.join("w", **ALONE)
+    opening = PrewarmSpec(
+        Digest("ab" * 32), "code.component", 1, 1, signature_params={"namespace": "team-a"}
+    )
+    replica = ServingReplica("team-a/ask/rank/r1/0", "team-a/ask", "rank", "r1", opening)
+    world.apply(e.ServingPlanChanged({"w": (replica,)}, ()))
+    world.submit(code("team-b"))  # type: ignore[arg-type]
+    for _ in range(20):
+        world.beat("w")
+        world.tick(1.0)
+    assert world.attempts() == []
+    assert world.drained == [], "it holds a replica"
+    world.submit(code("team-a"))  # type: ignore[arg-type]
+    world.tick(1.0)
+    assert tenants(world) == {"w": {"team-a"}}
 
 
 def test_below_the_pools_minimum_a_step_waits_with_level_and_remedy() -> None:

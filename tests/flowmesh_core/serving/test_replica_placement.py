@@ -1,5 +1,6 @@
 """Replicas stay where they are, and missing ones go where they can be loaded."""
 
+import dataclasses
 from typing import Any
 
 from hypothesis import given, settings
@@ -186,3 +187,34 @@ def test_no_plan_exceeds_the_free_memory_and_a_second_plan_changes_nothing(
         w: sorted(found) for w, found in ids(plan).items()
     }
     assert again.reasons == plan.reasons
+
+
+def code_demand(namespace: str, wanted: int = 1) -> ComponentDemand:
+    """A component of a namespace's own code."""
+    info = signature(f"code of {namespace}", memory_mib=500, user_code=True)
+    opening = PrewarmSpec(info.signature, "code.component", 1, 1, memory_mib=500)
+    return ComponentDemand(f"{namespace}/ask", "rank", "r1", info, opening, wanted)
+
+
+def code_host(name: str, code_tenant: str = "", *, single_tenant: bool = True) -> WorkerView:
+    """A worker that runs users' code."""
+    shape = {"allows_user_code": True, "sandbox": "landlock", "single_tenant": single_tenant}
+    return dataclasses.replace(host(name, **shape), code_tenant=code_tenant)
+
+
+def test_code_of_two_namespaces_shares_no_worker_that_cannot_switch_users() -> None:
+    fleet = FleetView([code_host("a"), code_host("b")])
+    demands = [code_demand("team-a", 2), code_demand("team-b")]
+    planned = plan_replicas(demands, fleet)
+    assert ids(planned) == {"a": ["team-a/ask/rank/r1/0"], "b": ["team-a/ask/rank/r1/1"]}
+    assert "runs the code of another namespace" in planned.reasons["team-b/ask", "rank"]
+    shared = FleetView([code_host("a", single_tenant=False)])
+    assert len(ids(plan_replicas([code_demand("team-a"), code_demand("team-b")], shared))["a"]) == 2
+
+
+def test_a_worker_that_has_run_code_of_another_namespace_gets_no_replica_of_code() -> None:
+    fleet = FleetView([code_host("a", "team-b"), code_host("b", "team-a")])
+    assert list(ids(plan_replicas([code_demand("team-a", 2)], fleet))) == ["b"]
+    held = {"a": ["team-a/ask/rank/r1/0"]}
+    moved = plan_replicas([code_demand("team-a")], dataclasses.replace(fleet, held=held))
+    assert list(ids(moved)) == ["b"]

@@ -41,7 +41,7 @@ class ListedHub:
 
     def withdraw(self, replica_id: str) -> None:
         """See ``ServingHub.withdraw``."""
-        del self.sockets[replica_id]
+        self.sockets.pop(replica_id, None)
 
     async def close(self) -> None:
         """See ``ServingHub.close``."""
@@ -107,6 +107,25 @@ async def test_a_worker_that_connects_again_reports_its_replicas(world: "World")
     await world.gateway.socket.close()
     await world.gateway.until(lambda: len(world.gateway.hellos) > 1)
     assert [r.state for r in world.gateway.hellos[-1].replicas or ()] == ["ready"]
+
+
+async def test_a_worker_of_one_tenant_says_whose_code_its_replicas_are(
+    world: "World",
+) -> None:
+    agent = await world.worker(hub=ListedHub)
+    agent._shape = msgspec.structs.replace(agent._shape, single_tenant=True)
+    opening = msgspec.structs.replace(
+        world.prewarm("test.noop"),
+        engine="code.component",
+        signature_params={"namespace": "team-a"},
+    )
+    one = ServingReplica("team-a/ask/rank/r1/0", "team-a/ask", "rank", "r1", opening)
+    await world.gateway.desire(replicas=(one,))
+    await reported(world.gateway, bool)
+    assert world.gateway.socket is not None
+    await world.gateway.socket.close()
+    await world.gateway.until(lambda: len(world.gateway.hellos) > 1)
+    assert world.gateway.hellos[-1].code_tenant == "team-a"
 
 
 async def test_a_worker_without_a_hub_refuses_replicas_and_says_why(world: "World") -> None:

@@ -243,7 +243,9 @@ class Agent:
     def follow(self, desired: Desired) -> None:
         """See ``ConnectedWorker.follow``."""
         if self._shape.single_tenant and not self._code_tenant:
-            self._code_tenant = next((a.tenant for a in desired.assign if a.tenant), "")
+            tenants = [a.tenant for a in desired.assign]
+            tenants += [r.code_tenant for r in desired.replicas or ()]
+            self._code_tenant = next(filter(None, tenants), "")
         self._shell.post(e.DesiredReceived(desired))
 
     # -- parts -----------------------------------------------------------------------------------

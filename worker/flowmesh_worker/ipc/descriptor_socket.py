@@ -98,17 +98,44 @@ async def connect_with_descriptors(path: str) -> tuple[socket.socket, Descriptor
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.setblocking(False)
-    ours, theirs = descriptor_pair()
     try:
         await asyncio.get_running_loop().sock_connect(connection, path)
-        socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
+        return connection, give_descriptors(connection)
     except BaseException:
         connection.close()
+        raise
+
+
+def give_descriptors(connection: socket.socket) -> DescriptorSocket:
+    """Gives the other end of a connected Unix socket a socket for values, before anything else.
+
+    Raises:
+        OSError: the other end is gone.
+    """
+    ours, theirs = descriptor_pair()
+    try:
+        socket.send_fds(connection, [_INTRODUCTION], [theirs.fileno()])
+    except BaseException:
         ours.close()
         raise
     finally:
         theirs.close()
-    return connection, DescriptorSocket(ours)
+    return DescriptorSocket(ours)
+
+
+def take_descriptors(connection: socket.socket) -> DescriptorSocket:
+    """Returns the other end of what :func:`give_descriptors` gave; waits on a blocking socket.
+
+    Raises:
+        OSError: the other end is gone, or sends something else.
+    """
+    data, descriptors, _, _ = socket.recv_fds(connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
+    if data == _INTRODUCTION and len(descriptors) == 1:
+        with contextlib.suppress(OSError):
+            return DescriptorSocket(socket.socket(fileno=descriptors[0]))
+    for descriptor in descriptors:
+        os.close(descriptor)
+    raise OSError("the client of a socket for calls passes no descriptor: expected one first")
 
 
 async def accept_with_descriptors(connection: socket.socket) -> DescriptorSocket:
@@ -126,10 +153,4 @@ async def accept_with_descriptors(connection: socket.socket) -> DescriptorSocket
             await readable.wait()
     finally:
         loop.remove_reader(connection)
-    data, descriptors, _, _ = socket.recv_fds(connection, 1, 1, socket.MSG_CMSG_CLOEXEC)
-    if data == _INTRODUCTION and len(descriptors) == 1:
-        with contextlib.suppress(OSError):
-            return DescriptorSocket(socket.socket(fileno=descriptors[0]))
-    for descriptor in descriptors:
-        os.close(descriptor)
-    raise OSError("the client of a socket for calls passes no descriptor: expected one first")
+    return take_descriptors(connection)

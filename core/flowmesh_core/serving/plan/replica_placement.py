@@ -16,6 +16,7 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import SignatureInfo, WorkerView
 from flowmesh_core.placement.constraints import unmet_in_pool, unmet_remedy
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica
+from flowmesh_core.serving.plan.code_tenants import OTHER_TENANT, CodeTenants
 from flowmesh_core.serving.plan.pool_growth import PoolGrowth
 from flowmesh_core.serving.plan.replica_reason import ReplicaReason, ReplicaVerdict
 from flowmesh_core.units import Digest
@@ -58,6 +59,11 @@ class ComponentDemand:
     def key(self) -> tuple[str, str]:
         """The service and the component."""
         return self.service, self.component
+
+    @property
+    def namespace(self) -> str:
+        """The service's namespace."""
+        return self.service.partition("/")[0]
 
     @property
     def prefix(self) -> str:
@@ -135,6 +141,7 @@ class _Planner:
         self._able = {w.name: w for w in fleet.workers if w.name not in fleet.leaving}
         self._free = {w.name: w.free_memory_mib for w in fleet.workers}
         self._pinned = {n: set(fleet.pinned.get(n, ())) for n in self._free}
+        self._tenants = CodeTenants(fleet.workers)
         self._found: dict[str, list[ServingReplica]] = {}
         self._growth = PoolGrowth(fleet.pools, fleet.workers, fleet.reserved)
         self._reasons: dict[tuple[str, str], str] = {}
@@ -248,6 +255,7 @@ class _Planner:
             dict(demand.salts),
         )
         self._found.setdefault(name, []).append(replica)
+        self._tenants.bind(demand, name)
         served = demand.capacity_per_s.get(self._able[name].shape.device_class, 0.0)
         key = demand.key
         self._capacity_per_s[key] = self._capacity_per_s.get(key, 0.0) + served
@@ -261,7 +269,7 @@ class _Planner:
     def _fits(self, demand: ComponentDemand, name: str) -> bool:
         """Whether the worker may hold the component, were there enough memory."""
         worker, fleet = self._able[name], self._fleet
-        if worker.shape.device_class in demand.too_slow:
+        if worker.shape.device_class in demand.too_slow or not self._tenants.admits(demand, name):
             return False
         if not worker.serves or any(
             r.replica_id.startswith(demand.prefix) for r in self._found.get(name, ())
@@ -322,6 +330,8 @@ class _Planner:
             return remedy
         if not any(w.serves for w in self._able.values()):
             return NO_HUB
+        if not any(self._tenants.admits(demand, w.name) for w in self._able.values() if w.serves):
+            return OTHER_TENANT
         if all(shape.device_class in demand.too_slow for shape in shapes):
             return next(iter(demand.too_slow.values()))
         return (

@@ -16,6 +16,7 @@ from flowmesh_core.errors import FlowMeshError
 FIRST_UID = 10_100
 """Above the users of the pods' own containers."""
 _LAST_UID = 60_000
+_FIRST_RESIDENT, _LAST_RESIDENT = 60_001, 65_000
 CAPABILITIES = {
     "CHOWN": 0,
     "DAC_OVERRIDE": 1,
@@ -46,6 +47,7 @@ class CodeUsers:
         """Starts without tenants; ``switches`` as :func:`can_switch` returns it."""
         self.switches = switches
         self._uids: dict[str, int] = {}
+        self._residents: set[int] = set()
 
     @property
     def used(self) -> bool:
@@ -64,6 +66,25 @@ class CodeUsers:
                 raise OtherTenantError
             self._uids[tenant] = uid
         return self._uids[tenant]
+
+    def take_resident(self, tenant: str) -> int:
+        """Returns a uid of a tenant's resident sandbox alone; 0 as for :meth:`uid_of`.
+
+        Raises:
+            OtherTenantError: the container cannot serve this tenant.
+        """
+        if not self.uid_of(tenant):
+            return 0
+        free = (uid for uid in range(_FIRST_RESIDENT, _LAST_RESIDENT) if uid not in self._residents)
+        uid = next(free, 0)
+        if not uid:
+            raise OtherTenantError
+        self._residents.add(uid)
+        return uid
+
+    def give_back(self, uid: int) -> None:
+        """Frees the uid of a resident sandbox of which nothing is left."""
+        self._residents.discard(uid)
 
 
 def can_switch() -> bool:

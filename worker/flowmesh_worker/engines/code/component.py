@@ -41,8 +41,10 @@ from flowmesh_worker.engines.code.component_batches import (
 )
 from flowmesh_worker.engines.code.component_code import loaded_code
 from flowmesh_worker.engines.code.component_frames import CallResult, LoadedCode, ResultKind
+from flowmesh_worker.engines.code.local_residents import LocalResidents
 from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
 from flowmesh_worker.engines.code.sidecar_client import VARIABLE as SIDECAR
+from flowmesh_worker.engines.code.sidecar_residents import SidecarResidents
 from flowmesh_worker.engines.code.trusted_code import TrustedCode
 from flowmesh_worker.ipc.passed_values import StageBytes
 
@@ -152,18 +154,11 @@ class Component:
     async def _started(self, params: Mapping[str, object], settings: HostSettings) -> CodeRunner:
         if params["trusted"]:
             return self._trusted()
-        if os.environ.get(SIDECAR):
-            raise AttemptError(
-                Failure(
-                    FailureKind.ENGINE,
-                    "this worker runs users' code in a container of its own, which has no resident"
-                    " sandbox yet",
-                    "use workers without such a container, such as those of `fmesh serve`",
-                )
-            )
+        container = os.environ.get(SIDECAR)
+        residents = SidecarResidents(container) if container else LocalResidents(settings.scratch)
         memory_mib = int(str(params["memoryMib"]))
         namespace = str(params["namespace"])
-        code = SandboxedCode(self._components, settings.scratch, memory_mib, namespace)
+        code = SandboxedCode(self._components, residents, memory_mib, namespace)
         await code.start()
         return code
 

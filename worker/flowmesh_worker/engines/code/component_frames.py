@@ -103,9 +103,8 @@ def received_result(result: EncodedResult, descriptors: DescriptorSocket) -> Cal
 
 
 class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag="load"):
-    """The first message to the sandbox: its limits, as an encoded ``SandboxRequest``, and code."""
+    """The first message to the sandbox: the code."""
 
-    sandbox: bytes
     components: tuple[LoadedCode, ...]
 
 

@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 _SHARES = frozenset({"Pss_Anon:", "Pss_Shmem:"})
@@ -16,11 +16,16 @@ _ROUNDS_MAX = 1_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-def descendants(pid: int) -> list[int]:
-    """Returns the processes below a process, without itself and without those that have ended."""
+def descendants(pid: int, spare: Collection[int] = ()) -> list[int]:
+    """Returns the processes below a process, without itself and without those that have ended.
+
+    Args:
+        pid: the process.
+        spare: processes that are left out, with all below them.
+    """
     children = defaultdict(list)
     for name in os.listdir("/proc"):
-        if name.isdigit() and (parent := _parent(name)):
+        if name.isdigit() and int(name) not in spare and (parent := _parent(name)):
             children[parent].append(int(name))
     found: list[int] = []
     todo = [pid]
@@ -61,11 +66,17 @@ def kill_descendants(pid: int) -> None:
         _kill(pids)
 
 
-def end_children() -> None:
+def end_children(spare: Collection[int] = ()) -> None:
     """Kills and reaps all processes below this one, which must adopt orphans.
 
     A process that has no children then has no descendants either.
+
+    Args:
+        spare: children that are left, with all below them.
     """
+    if spare:
+        _end_children_but(spare)
+        return
     while True:
         try:
             ended, _ = os.waitpid(-1, os.WNOHANG)
@@ -75,6 +86,28 @@ def end_children() -> None:
             _kill(descendants(os.getpid()))
 
 
+def _end_children_but(spare: Collection[int]) -> None:
+    """Ends all others; one that a list missed leaves an ended parent, so another round follows."""
+    own = os.getpid()
+    while True:
+        reaped = _reap_children(own, spare)
+        living = descendants(own, spare)
+        if living:
+            _kill(living)
+        elif not reaped:
+            return
+
+
+def _reap_children(own: int, spare: Collection[int]) -> int:
+    """Reaps ended children; returns how many there were."""
+    reaped = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit() and int(name) not in spare and _state(name) == (own, "Z"):
+            with contextlib.suppress(ChildProcessError):
+                reaped += os.waitpid(int(name), os.WNOHANG)[0] != 0
+    return reaped
+
+
 def _kill(pids: Sequence[int]) -> None:
     for number in (signal.SIGSTOP, signal.SIGKILL):
         send_all(pids, number)
@@ -82,12 +115,18 @@ def _kill(pids: Sequence[int]) -> None:
 
 def _parent(pid: str) -> int:
     """Returns the parent's id; 0 for a process that has ended."""
+    parent, state = _state(pid)
+    return 0 if state in "ZX" else parent
+
+
+def _state(pid: str) -> tuple[int, str]:
+    """Returns the parent's id and the state; ``X`` for a process that is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0
+        return 0, "X"
     state, parent = stat.rpartition(")")[2].split()[:2]
-    return 0 if state in "ZX" else int(parent)
+    return int(parent), state
 
 
 def _resident_pages(pid: int) -> int:

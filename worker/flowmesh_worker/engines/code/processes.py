@@ -17,7 +17,7 @@ from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
 
 _PIECE_BYTES = 1 << 16
 _FIRST_UID = 1_879_048_192
-_ENDING_S = 5.0
+ENDING_S = 5.0
 _calls = itertools.count(1)
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "PYTHONPATH", "VIRTUAL_ENV")
 
@@ -87,7 +87,7 @@ async def _run(task: SandboxRequest, take: Take, output: int | None) -> ProcessE
         sending.cancel()
         await limits.end()
         with contextlib.suppress(TimeoutError):  # the supervisor ends once nothing is left below it
-            await asyncio.wait_for(process.wait(), _ENDING_S)
+            await asyncio.wait_for(process.wait(), ENDING_S)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

@@ -1,8 +1,9 @@
 """The resident sandbox: loads users' code once and runs batches until its host closes it.
 
-``python -m flowmesh_worker.engines.code.resident FD DESCRIPTORS PARENT`` is started by
-:mod:`sandboxed_code`, which has the other ends of both sockets; values pass through the second. The
-sandbox is that of a call of ``code.python``, without network, files or credentials; only its
+``python -m flowmesh_worker.engines.code.resident FD PARENT`` is started by :mod:`resident_process`.
+It reads its limits from standard input. The component host has the other end of the socket ``FD``,
+over which it first gives the sandbox another one, for values. The sandbox is that of a call of
+``code.python``, without network, files or credentials; only its
 processor time is limited by batch, by its host.
 """
 
@@ -27,7 +28,7 @@ from flowmesh_worker.engines.code.component_frames import (
     sent_result,
 )
 from flowmesh_worker.engines.code.limits import SandboxRequest
-from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, take_descriptors
 from flowmesh_worker.ipc.parent_death import die_with_parent
 from flowmesh_worker.ipc.passed_values import StageBytes, mapped, receive_value
 
@@ -40,7 +41,12 @@ class _Connection:
     """The socket, read and written without an event loop."""
 
     def __init__(self, descriptor: int) -> None:
-        self._file = socket.socket(fileno=descriptor).makefile("rwb")
+        self._socket = socket.socket(fileno=descriptor)
+        self._file = self._socket.makefile("rwb")
+
+    def take_descriptors(self) -> DescriptorSocket:
+        """Returns the socket for values, which the host gives before its first message."""
+        return take_descriptors(self._socket)
 
     def receive(self) -> list[ToSandbox]:
         """Returns the next messages; none once the host is gone."""
@@ -62,13 +68,13 @@ def _inputs(call: BatchCall, descriptors: DescriptorSocket) -> dict[str, StageBy
 
 def main() -> None:
     """Enters the sandbox, loads the code, and runs batches."""
-    descriptor, descriptors_fd, parent = map(int, sys.argv[1:4])
+    descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
     die_with_parent(parent)
+    level, lacks = sandbox.enter(decode(_requests, sys.stdin.buffer.read()))
     connection = _Connection(descriptor)
-    descriptors = DescriptorSocket(socket.socket(fileno=descriptors_fd))
+    descriptors = connection.take_descriptors()
     (load,) = connection.receive()
     assert isinstance(load, LoadCode)
-    level, lacks = sandbox.enter(decode(_requests, load.sandbox))
     try:
         code = ComponentCode(load.components)
     except BaseException as error:

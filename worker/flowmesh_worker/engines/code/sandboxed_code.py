@@ -3,19 +3,14 @@
 import asyncio
 import contextlib
 import itertools
-import os
-import shutil
-import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-
-import msgspec
+from typing import Protocol
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, ProtocolError
 from flowmesh_core.protocol.framed_connection import FramedConnection
-from flowmesh_worker.engines.code.call_limits import CallLimits, machine_groups
+from flowmesh_worker.engines.code.code_users import OtherTenantError
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
     BatchEnded,
@@ -31,8 +26,7 @@ from flowmesh_worker.engines.code.component_frames import (
     sent_call,
 )
 from flowmesh_worker.engines.code.limits import SandboxRequest
-from flowmesh_worker.engines.code.processes import sandbox_environment, sandbox_uid
-from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, give_descriptors
 from flowmesh_worker.ipc.passed_values import StageBytes
 
 _LOAD_WITHIN_S = 60.0
@@ -45,90 +39,129 @@ class _Channel(FramedConnection[FromSandbox], asyncio.Protocol):
     """The connection; the code behind it cannot have the host hold more than one large frame."""
 
 
+class Resident(Protocol):
+    """A resident sandbox that was started.
+
+    Attributes:
+        channel: the host's end of its connection.
+    """
+
+    channel: socket.socket
+
+    @property
+    def pid(self) -> int:
+        """The process id; 0 where it is in another container."""
+        ...
+
+    @property
+    def lacks(self) -> str:
+        """Which protection around the process is not supported; empty for none."""
+        ...
+
+    async def end(self) -> str:
+        """Ends it; returns what it had more of than it may, where it was killed for that."""
+        ...
+
+
+class Residents(Protocol):
+    """Starts resident sandboxes: on this machine, or in the container of users' code."""
+
+    async def start(self, task: SandboxRequest) -> Resident:
+        """Starts one within the limits of ``task``; it waits for its code.
+
+        Raises:
+            OSError: the container does not run, or ended.
+            OtherTenantError: it serves another tenant.
+        """
+        ...
+
+
 class SandboxedCode:
     """Runs batches in the sandbox; one at a time."""
 
     def __init__(
-        self, components: tuple[LoadedCode, ...], scratch: Path, memory_mib: int, namespace: str
+        self,
+        components: tuple[LoadedCode, ...],
+        residents: Residents,
+        memory_mib: int,
+        namespace: str,
     ) -> None:
         """Starts nothing.
 
         Args:
             components: the code.
-            scratch: the code's own directory is created below it.
+            residents: starts its sandbox.
             memory_mib: in addition to the interpreter's own memory.
             namespace: whose code it is.
         """
         self._components = components
-        self._scratch = scratch
-        self._memory_mib = memory_mib
-        self._namespace = namespace
-        self._process: asyncio.subprocess.Process | None = None
+        self._residents = residents
+        self._task = SandboxRequest(
+            code="",
+            function="",
+            inputs={},
+            args={},
+            cpu_s=_CPU_S,
+            memory_mib=memory_mib,
+            tenant=namespace,
+        )
+        self._resident: Resident | None = None
         self._channel: _Channel | None = None
         self._descriptors: DescriptorSocket | None = None
-        self._limits: CallLimits | None = None
         self._waiting: asyncio.Future[FromSandbox] | None = None
-        self._starts = 0
+        self._has_started = False
         self._timed_out = False
         self._exceeded = ""
         self._breach = ""
 
     @property
     def pid(self) -> int:
-        """The process id; 0 while there is none."""
-        return self._process.pid if self._process is not None else 0
+        """The process id; 0 while there is none, or it is in another container."""
+        return self._resident.pid if self._resident is not None else 0
 
     async def start(self) -> None:
         """Starts the process and loads the code.
 
         Raises:
-            AttemptError: of kind user-code where the code does not load.
+            AttemptError: of kind user-code where the code does not load; of kind engine where the
+                container of users' code does not start it.
         """
-        request = self._new_jail()
-        (ours, theirs), (descriptors, their_descriptors) = socket.socketpair(), descriptor_pair()
-        self._descriptors = DescriptorSocket(descriptors)
-        with theirs, their_descriptors:
-            self._process = await self._spawn(theirs.fileno(), their_descriptors.fileno())
-        self._limits = CallLimits(request)
-        self._limits.begin(self._process.pid, await asyncio.to_thread(machine_groups))
-        self._channel = await self._connected(ours)
-        load = LoadCode(msgspec.msgpack.encode(request), self._components)
+        self._resident = await self._started()
+        with contextlib.suppress(OSError):  # it has ended, which its answer shows
+            self._descriptors = give_descriptors(self._resident.channel)
+        self._channel = await self._connected(self._resident.channel)
         loaded: FromSandbox | None = None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LOAD_WITHIN_S):
-                loaded = await self._exchange(load)
+                loaded = await self._exchange(LoadCode(self._components))
         if not isinstance(loaded, CodeLoaded) or loaded.error:
             await self.close()
             why = loaded.error if isinstance(loaded, CodeLoaded) else self._end_reason()
             raise AttemptError(
                 Failure(FailureKind.USER_CODE, f"the code does not load: {why}", "correct the code")
             )
-        self._warn([*loaded.lacks, self._limits.lacks])
+        self._warn([*loaded.lacks, self._resident.lacks if self._resident else ""])
 
-    def _new_jail(self) -> SandboxRequest:
-        """Returns the limits of the next process, with a directory and a user id of its own."""
-        self._scratch.chmod(0o711)  # the code's user passes through, and cannot list it
-        self._starts += 1
-        jail, uid = self._jail(), sandbox_uid()
-        jail.mkdir(mode=0o700)
-        if os.geteuid() == 0:
-            os.chown(jail, uid, uid)
-        return SandboxRequest(
-            code="",
-            function="",
-            inputs={},
-            args={},
-            cpu_s=_CPU_S,
-            memory_mib=self._memory_mib,
-            jail=str(jail),
-            wanted_uid=uid,
-            tenant=self._namespace,
-        )
+    async def _started(self) -> Resident:
+        try:
+            return await self._residents.start(self._task)
+        except OtherTenantError as error:
+            failure = Failure(FailureKind.ENGINE, error.message, error.remedy)
+            raise AttemptError(failure) from error
+        except (OSError, TimeoutError) as error:
+            raise AttemptError(
+                Failure(
+                    FailureKind.ENGINE,
+                    f"the sandbox of the code does not start: {error or type(error).__name__}",
+                    "in a pod, check whether the container `code` ran out of memory",
+                )
+            ) from error
 
     def _warn(self, lacks: Sequence[str]) -> None:
         """Prints once what the sandbox lacks."""
-        if self._starts == 1 and any(lacks):
+        if not self._has_started and any(lacks):
             sys.stdout.write(f"code.component runs here without {'; '.join(filter(None, lacks))}\n")
+        self._has_started = True
 
     async def run(
         self,
@@ -170,21 +203,15 @@ class SandboxedCode:
 
     async def close(self) -> None:
         """Ends the process, and all that it started."""
-        process, channel, limits = self._process, self._channel, self._limits
-        self._process = self._channel = self._limits = None
+        resident, channel = self._resident, self._channel
+        self._resident = self._channel = None
         if self._descriptors is not None:
             self._descriptors.close()
             self._descriptors = None
         if channel is not None:
             channel.close()
-        if process is not None:
-            if limits is not None:
-                await limits.end()
-                self._exceeded = limits.exceeded
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
-            shutil.rmtree(self._jail(), ignore_errors=True)
+        if resident is not None:
+            self._exceeded = await resident.end()
 
     async def _run_once(
         self,
@@ -250,21 +277,3 @@ class SandboxedCode:
         self._channel = None
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(ConnectionError())
-
-    async def _spawn(self, theirs: int, descriptors: int) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-s",
-            "-m",
-            "flowmesh_worker.engines.code.resident",
-            str(theirs),
-            str(descriptors),
-            str(os.getpid()),
-            stdin=asyncio.subprocess.DEVNULL,
-            pass_fds=(theirs, descriptors),
-            env=sandbox_environment(),
-            start_new_session=True,
-        )
-
-    def _jail(self) -> Path:
-        return self._scratch / f"resident-{self._starts}"

@@ -3,11 +3,11 @@
 In a pod the worker may not change users, so users' code runs in a sidecar container, which has
 neither the worker's token nor its credentials and files. The worker calls it over a Unix socket on
 a shared volume (``sidecar_client``). It runs one call at a time, each as the user of its tenant
-where the container may switch users; else it serves one tenant only (``code_users``).
+where the container may switch users; else it serves one tenant only (``code_users``). Beside the
+calls it runs the resident sandboxes of component hosts (``container_residents``).
 """
 
 import asyncio
-import contextlib
 import itertools
 import os
 import shutil
@@ -25,17 +25,19 @@ from flowmesh_worker.engines.code.code_users import (
     can_switch,
     end_user,
 )
+from flowmesh_worker.engines.code.container_residents import ContainerResidents
 from flowmesh_worker.engines.code.limits import SandboxRequest
+from flowmesh_worker.engines.code.printed_output import forward_output
 from flowmesh_worker.engines.code.process_tree import end_children
 from flowmesh_worker.engines.code.processes import run_process
 from flowmesh_worker.engines.code.sandbox_level import CodeSandbox, detect_level
 from flowmesh_worker.engines.code.sidecar_frames import (
-    CHUNK_BYTES,
     Answered,
+    AttachResident,
     Described,
     Ended,
+    OpenResident,
     OtherTenant,
-    Printed,
     Started,
     read_frame,
     requests,
@@ -56,12 +58,19 @@ class Sidecar:
         self._sandbox = sandbox
         self.leaving = asyncio.Event()
         self._lock = asyncio.Lock()
+        self._residents = ContainerResidents(scratch, users)
         self._numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one request; a call ends if the caller disconnects."""
         try:
             task = decode(requests, await read_frame(reader))
+            if isinstance(task, AttachResident):
+                self._residents.attach(task.key, writer)
+                return
+            if isinstance(task, OpenResident):
+                await self._residents.open(task.task, reader, writer)
+                return
             if not isinstance(task, SandboxRequest):
                 await self._describe(writer)
                 return
@@ -71,6 +80,8 @@ class Sidecar:
             for pending in (call, disconnected):
                 pending.cancel()
             await asyncio.gather(call, disconnected, return_exceptions=True)
+        except (ConnectionError, TimeoutError):
+            pass  # the caller is gone
         except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
             sys.stderr.write(f"a call that cannot be read: {error}\n")
         finally:
@@ -101,7 +112,7 @@ class Sidecar:
                 await writer.drain()
 
             read_end, write_end = os.pipe()
-            printing = asyncio.create_task(_forward(read_end, writer))
+            printing = asyncio.create_task(forward_output(read_end, writer))
             try:
                 end = await run_process(
                     task, self._scratch, next(self._numbers), forward_answer, output=write_end
@@ -109,32 +120,19 @@ class Sidecar:
             finally:
                 os.close(write_end)
                 # First, since what the call left behind may hold its output open.
-                await asyncio.to_thread(_end_rest, uid)
+                async with self._residents.changing:
+                    spare = frozenset(self._residents.pids)
+                    await asyncio.to_thread(_end_rest, uid, spare)
                 await printing
             write_frame(writer, Ended(end))
             await writer.drain()
 
 
-def _end_rest(uid: int) -> None:
+def _end_rest(uid: int, residents: frozenset[int]) -> None:
     """Ends what a call left behind; orphans of a killed supervisor have become children."""
-    end_children()
+    end_children(residents)
     if uid:
         end_user(uid)
-
-
-async def _forward(descriptor: int, writer: asyncio.StreamWriter) -> None:
-    reader = asyncio.StreamReader()
-    pipe = os.fdopen(descriptor, "rb", 0)
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), pipe
-    )
-    try:
-        while data := await reader.read(CHUNK_BYTES):
-            write_frame(writer, Printed(data))
-            with contextlib.suppress(ConnectionError):
-                await writer.drain()
-    finally:
-        transport.close()
 
 
 async def serve(socket: Path, scratch: Path, users: CodeUsers, sandbox: CodeSandbox) -> None:

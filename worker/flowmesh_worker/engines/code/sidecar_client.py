@@ -39,7 +39,7 @@ async def describe_sidecar(socket: str) -> CodeSandbox:
         OSError: it does not run.
     """
     while True:
-        reader, writer = await _connect(socket)
+        reader, writer = await connect(socket)
         try:
             write_frame(writer, Describe())
             frame = decode(frames, await read_frame(reader, FRAME_BYTES_MAX))
@@ -72,7 +72,7 @@ async def call_sidecar(
         OSError: the container does not run, or ended.
         OtherTenantError: it serves another tenant.
     """
-    reader, writer = await _connect(socket)
+    reader, writer = await connect(socket)
     try:
         write_frame(writer, task)
         await writer.drain()
@@ -97,7 +97,7 @@ async def call_sidecar(
         writer.close()
 
 
-async def _connect(socket: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def connect(socket: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connects, and waits for a container that is starting, or restarting out of memory."""
     for _ in range(_RESTARTS):
         with contextlib.suppress(FileNotFoundError, ConnectionRefusedError):

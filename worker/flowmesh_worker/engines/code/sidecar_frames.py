@@ -23,8 +23,30 @@ class Described(msgspec.Struct, frozen=True, tag="Described"):
     leaving: bool = False
 
 
+class OpenResident(msgspec.Struct, frozen=True, tag="OpenResident"):
+    """A component host asks for a resident sandbox, which lives as long as this connection.
+
+    Attributes:
+        task: its limits and tenant; it has no code.
+    """
+
+    task: SandboxRequest
+
+
+class ResidentOpened(msgspec.Struct, frozen=True, tag="ResidentOpened"):
+    """The container waits for the connection that it gives to the sandbox, with this key."""
+
+    key: str
+
+
+class AttachResident(msgspec.Struct, frozen=True, tag="AttachResident"):
+    """This connection is for the sandbox of a key; after ``Started`` it is the sandbox's own."""
+
+    key: str
+
+
 class Started(msgspec.Struct, frozen=True, tag="Started"):
-    """The call begins; its timeout counts from now on."""
+    """The call, or the resident sandbox, begins; a call's timeout counts from now on."""
 
 
 class Printed(msgspec.Struct, frozen=True, tag="Printed"):
@@ -49,14 +71,21 @@ class OtherTenant(msgspec.Struct, frozen=True, tag="OtherTenant"):
     """The call is refused: the container serves another tenant."""
 
 
-frames = msgspec.msgpack.Decoder(Started | Printed | Answered | Ended | Described | OtherTenant)
-requests = msgspec.msgpack.Decoder(SandboxRequest | Describe)
+Request = SandboxRequest | Describe | OpenResident | AttachResident
+Frame = Started | Printed | Answered | Ended | Described | OtherTenant | ResidentOpened
+frames = msgspec.msgpack.Decoder(Frame)
+requests = msgspec.msgpack.Decoder(Request)
+
+
+def encoded_frame(frame: msgspec.Struct) -> bytes:
+    """Returns a frame's bytes."""
+    data = msgspec.msgpack.encode(frame)
+    return len(data).to_bytes(_LENGTH_BYTES) + data
 
 
 def write_frame(writer: asyncio.StreamWriter, frame: msgspec.Struct) -> None:
     """Appends a frame to what is written."""
-    data = msgspec.msgpack.encode(frame)
-    writer.write(len(data).to_bytes(_LENGTH_BYTES) + data)
+    writer.write(encoded_frame(frame))
 
 
 async def read_frame(reader: asyncio.StreamReader, bytes_max: int | None = None) -> bytes:

@@ -1,0 +1,36 @@
+"""What a router's list has of a service: its name, its stages and its limits.
+
+Made by the control plane of a cluster for each release, and by ``fmesh serve`` for its own router.
+"""
+
+from flowmesh_core.protocol.router_services import DEFAULT_TIMEOUT_S, ServiceEntry
+from flowmesh_core.spec.quantities import byte_count, seconds
+from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_core.stages.service_graph import ServiceGraph
+
+
+def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> ServiceEntry:
+    """Returns the entry of a service, without tokens and placement.
+
+    Args:
+        service: the checked document.
+        graph: its stages, compiled; None for a service of one engine, which has no limits of its
+            own.
+    """
+    metadata, spec = service.metadata, service.spec
+    name = f"{metadata.namespace}/{metadata.name}"
+    model = spec.openai.model if spec.openai is not None else metadata.name
+    if graph is None:
+        return ServiceEntry(name, model)
+    limits, slo = spec.limits, spec.slo
+    return ServiceEntry(
+        name,
+        model,
+        timeout_s=seconds(limits.timeout) if limits.timeout else DEFAULT_TIMEOUT_S,
+        in_flight_max=limits.max_in_flight,
+        graph=graph,
+        slo_s=seconds(slo.latency) if slo.latency else 0.0,
+        on_late=slo.on_late,
+        request_bytes_max=byte_count(limits.max_request_bytes),
+        max_in_flight=limits.max_in_flight,
+    )
