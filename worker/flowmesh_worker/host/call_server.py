@@ -89,7 +89,7 @@ class CallServer:
 
 
 class _HubConnection:
-    """The calls of one connection; they end with it."""
+    """The calls of one connection; they end with it, and so do the values that they keep here."""
 
     def __init__(
         self,
@@ -102,6 +102,7 @@ class _HubConnection:
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._credits: dict[str, _StreamCredit] = {}
+        self._stored: set[str] = set()
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
         paths, calls_max = engine.serves() if engine is not None else ((), 0)
         self.channel.send(CallHostHello(paths, calls_max))
@@ -131,12 +132,17 @@ class _HubConnection:
     def _lost(self) -> None:
         for task in self._tasks.values():
             task.cancel()
+        if self._components is not None and self._stored:
+            self._components.forget_values(tuple(self._stored))
+            self._stored.clear()
         self._on_end(self)
 
     def _receive(self, message: ToCallHost) -> None:
         match message:
             case ServiceCall() | ComponentCall():
                 if message.call_id not in self._tasks:
+                    if isinstance(message, ComponentCall) and message.store_as:
+                        self._stored.add(message.store_as)
                     task = asyncio.get_running_loop().create_task(self._run(message))
                     self._tasks[message.call_id] = task
                     # Not at the end of the task, which may be cancelled before its first step.
@@ -148,6 +154,7 @@ class _HubConnection:
                 if call_id in self._tasks:
                     self._tasks[call_id].cancel()
             case ForgetValues(keys=keys):
+                self._stored.difference_update(keys)
                 if self._components is not None:
                     self._components.forget_values(keys)
 

@@ -21,6 +21,7 @@ from flowmesh_core.protocol.serving import (
     VALUE_BYTES_MAX,
     CallEnded,
     CallRefused,
+    ComponentCall,
     Piece,
     RunStages,
     StageFailed,
@@ -71,7 +72,8 @@ class StagedRequest:
         until_s: its timeout, and ``due_s`` when its reply is late (0 for no target), by the loop's
             clock.
         calls: call id by stage that runs.
-        stored: keys of values, by the host that keeps them.
+        stored: keys of values, by the host that keeps them or may do so: a call that is aborted may
+            have been computed.
         value_bytes: of its values.
     """
 
@@ -210,6 +212,9 @@ class StageRequests:
         self._count(request, REFERENCE, references)
         self._count(request, INLINE, len(call.body))
         request.calls[done.stage] = call.call_id
+        instance = self._replicas.instance_of(place.replica_id)
+        if isinstance(call, ComponentCall) and call.store_as and instance is not None:
+            request.stored.setdefault(instance, []).append(call.store_as)
 
         def reply(message: ToCaller) -> None:
             self._replied(request, done.stage, call, message)
@@ -244,8 +249,6 @@ class StageRequests:
         run = request.run
         instance = self._replicas.instance_of(run.route.place(stage).replica_id)  # type: ignore[union-attr]
         data = stage_value(call, ended, instance)
-        if data.key and instance is not None:
-            request.stored.setdefault(instance, []).append(data.key)
         self._hold(request, len(data.body))
         for consumer in request.graph.consumers[stage]:
             place = run.route.place(consumer)

@@ -224,6 +224,9 @@ class ComponentBatches:
         self._background_s += seconds if background else 0.0
         if all(result.kind is ResultKind.OK for result in results):
             self._components[name].record(len(members), seconds)
+        unwanted = [one.call.store_as for one in members if one.result.done() and one.call.store_as]
+        if unwanted:
+            self._runner.forget(tuple(unwanted))
         for one, result in zip(members, results, strict=True):
             if not one.result.done():
                 one.result.set_result(result)
