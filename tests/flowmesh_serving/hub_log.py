@@ -1,7 +1,7 @@
 """A world of simulated hubs that records what each hub is given and what it does.
 
-Tenants send more than the hubs take, leave, and wait until their deadline. Replicas come and go, and
-hosts and routers are lost.
+Tenants send more than the hubs take, leave, and wait until their deadline. Replicas come and go,
+and hosts and routers are lost.
 """
 
 from collections.abc import Iterator

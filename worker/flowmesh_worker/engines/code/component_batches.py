@@ -184,7 +184,7 @@ class ComponentBatches:
             if component.queue:
                 members[name], demoted = self._members(component, now_s, background_due)
                 if members[name]:
-                    ready[name] = _ready(name, component, members[name], demoted=demoted)
+                    ready[name] = self._ready(name, members[name], demoted=demoted)
         best = next_batch(tuple(ready.values()), now_s, background_due=background_due)
         if best is None:
             return None
@@ -193,6 +193,17 @@ class ComponentBatches:
             del component.queue[one.call.call_id]
         component.finish_s = best.finish_s
         return best.instance, members[best.instance], best.is_background(now_s)
+
+    def _ready(self, name: str, members: Sequence[_Waiting], *, demoted: bool) -> ReadyBatch:
+        component = self._components[name]
+        return ReadyBatch(
+            instance=name,
+            arrived_s=min(one.arrived_s for one in members),
+            seconds=component.profile.at(len(members)),
+            share=1 / len(self._components),
+            previous_finish_s=component.finish_s,
+            demoted=demoted,
+        )
 
     def _members(
         self, component: _Component, now_s: float, background_due: bool
@@ -235,18 +246,6 @@ class ComponentBatches:
 
 def _batch_call(call: ComponentCall) -> BatchCall:
     return BatchCall(call.body, call.stored, call.store_as, call.wants_body)
-
-
-def _ready(
-    name: str, component: _Component, members: Sequence[_Waiting], *, demoted: bool
-) -> ReadyBatch:
-    return ReadyBatch(
-        instance=name,
-        arrived_s=min(one.arrived_s for one in members),
-        seconds=component.profile.at(len(members)),
-        previous_finish_s=component.finish_s,
-        demoted=demoted,
-    )
 
 
 def _end(waiting: _Waiting, error: Exception) -> None:
