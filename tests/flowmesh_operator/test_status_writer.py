@@ -2,11 +2,12 @@
 
 import asyncio
 import contextlib
-import functools
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.virtual_time import in_virtual_time
 
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_control.queries.live_runs import RunTerms
@@ -22,35 +23,6 @@ from flowmesh_operator.workflows.status_writer import (
 )
 
 LARGE_WRITE_S, SMALL_WRITE_S = 2.0, 0.01
-
-
-class VirtualTime(asyncio.SelectorEventLoop):
-    """An event loop whose clock jumps to the next timer instead of waiting for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-        select = self._selector.select  # type: ignore[attr-defined]
-
-        def jump(timeout: float | None) -> Any:
-            self.now_s += timeout or 0.0
-            return select(0)
-
-        self._selector.select = jump  # type: ignore[attr-defined]
-
-    def time(self) -> float:
-        return self.now_s
-
-
-def in_virtual_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Runs a test in such a loop."""
-
-    @functools.wraps(test)
-    def run() -> None:
-        with asyncio.Runner(loop_factory=VirtualTime) as runner:
-            runner.run(test())
-
-    return run
 
 
 @dataclass

@@ -60,6 +60,7 @@ def test_a_planted_mistake_is_caught_by_its_test(patch: Path, tmp_path: Path) ->
     applied(patch, tmp_path)
     paths = os.pathsep.join(str(tmp_path / name) for name in PACKAGES)
     arguments = ["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "--timeout", "120"]
+    arguments += ["-o", "pythonpath="]  # of pyproject.toml: the packages without the mistake
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *arguments, named_test(patch)],
         cwd=ROOT,

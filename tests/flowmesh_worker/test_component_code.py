@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -174,3 +175,53 @@ async def test_late_calls_are_refused_or_served_behind_others() -> None:
     await sizes(demoting, 1)
     assert LateError not in await sizes(demoting, 4, slo_ms=80)
     await demoting.close()
+
+
+class OneAtATime:
+    """Runs a batch when the test says so."""
+
+    def __init__(self, code: ComponentCode) -> None:
+        self.code = code
+        self.began: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+    async def run(
+        self, component: str, calls: Sequence[BatchCall], within_s: float
+    ) -> list[CallResult]:
+        del within_s
+        may_run = asyncio.get_running_loop().create_future()
+        self.began.put_nowait(may_run)
+        await may_run
+        return self.code.run(component, calls)
+
+    def forget(self, keys: tuple[str, ...]) -> None:
+        self.code.forget(keys)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() -> None:
+    """Its hub sends the abort and the key in one frame, in the turn in which a batch has ended."""
+    code = loaded("make")
+    runner = OneAtATime(ComponentCode(code))
+    batches = ComponentBatches(code, runner, "demote", lambda: None)
+
+    def begin(key: str) -> asyncio.Task[CallResult]:
+        body = msgspec.json.encode({"name": key})
+        made = ComponentCall(key, "make", body, {}, key, wants_body=True, budget_ms=9000, slo_ms=0)
+        return asyncio.create_task(batches.call(made))
+
+    first = begin("first")
+    may_run = await runner.began.get()
+    second = begin("second")
+    await asyncio.sleep(0)
+    may_run.set_result(None)
+    second.cancel()
+    runner.forget(("second",))
+    (await runner.began.get()).set_result(None)
+    await asyncio.gather(first, second, return_exceptions=True)
+    while batches._running is not None:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    await batches.close()
+    assert first.result().kind is ResultKind.OK
+    assert list(runner.code._stored) == ["first"]

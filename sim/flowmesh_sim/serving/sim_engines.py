@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from flowmesh_core.protocol.serving import DEADLINE, OK
+from flowmesh_core.protocol.serving import DEADLINE, FULL, OK
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
@@ -31,8 +31,8 @@ class SimEngine(Protocol):
         """Calls that run, and calls that wait."""
         ...
 
-    def add(self, call_id: str, units: float, deadline_s: float) -> bool:
-        """Runs a call or lets it wait; False if it may not."""
+    def add(self, call_id: str, units: float, deadline_s: float, tenant: str = "") -> bool:
+        """Runs a call of a tenant or lets it wait; False if it may not."""
         ...
 
     def abort(self, call_id: str) -> None:
@@ -80,11 +80,16 @@ class DecodingEngine:
         """See ``SimEngine.load``."""
         return len(self._queue.running), self._queue.queued
 
-    def add(self, call_id: str, units: float, deadline_s: float) -> bool:
-        """See ``SimEngine.add``."""
+    def add(self, call_id: str, units: float, deadline_s: float, tenant: str = "") -> bool:
+        """See ``SimEngine.add``; the call of a tenant with more of them may have to leave."""
         self._advance()
-        if self._queue.add(call_id, deadline_s) is CallAdmission.FULL:
-            return False
+        if self._queue.add(call_id, deadline_s, tenant) is CallAdmission.FULL:
+            displaced = self._queue.displaced_by(tenant)
+            if displaced is None:
+                return False
+            self._remove(displaced)
+            self._ended(displaced, FULL)
+            self._queue.add(call_id, deadline_s, tenant)
         timer = self._engine.at(deadline_s, self._expire, call_id)
         self._calls[call_id] = _Call(units, timer)
         self._schedule()
@@ -159,8 +164,9 @@ class BatchingEngine:
         """See ``SimEngine.load``."""
         return len(self._batch), len(self._waiting)
 
-    def add(self, call_id: str, units: float, deadline_s: float) -> bool:
-        """See ``SimEngine.add``; a call is one visit, whatever its units."""
+    def add(self, call_id: str, units: float, deadline_s: float, tenant: str = "") -> bool:
+        """See ``SimEngine.add``; a call is one visit, whatever its units and its tenant."""
+        del units, tenant
         if len(self._waiting) >= _QUEUED_PER_BATCH * self.calls_max:
             return False
         self._waiting[call_id] = WaitingCall(call_id, deadline_s)

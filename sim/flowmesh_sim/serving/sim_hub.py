@@ -91,11 +91,13 @@ class SimHub:
 
     def host_lost(self, instance: int) -> None:
         """Ends the calls of an engine instance whose host has ended."""
-        if self._instances.pop(instance, None) is None:
+        engine = self._instances.pop(instance, None)
+        if engine is None:
             return
         lost = [c for c, h in self._calls.items() if h.replica.instance == instance]
         self._replicas = {i: r for i, r in self._replicas.items() if r.instance != instance}
         for call_id in lost:
+            engine.abort(call_id)
             self._end(call_id, "lost")
         self._report_soon()
 
@@ -113,7 +115,7 @@ class SimHub:
 
     def receive(self, router: "SimRouter", call: "SimCall", replica_id: str) -> None:
         """Runs a call, lets it wait, or refuses it."""
-        if self.is_lost or router.is_lost or call.call_id in self._calls:
+        if self.is_lost or call.call_id in self._calls:
             return
         replica = self._replicas.get(replica_id)
         if replica is None or replica.is_withdrawn:
@@ -122,7 +124,7 @@ class SimHub:
         self._calls[call.call_id] = _HubCall(router, replica, call)
         replica.calls += 1
         engine = self._instances[replica.instance]
-        if not engine.add(call.call_id, call.units, call.deadline_s):
+        if not engine.add(call.call_id, call.units, call.deadline_s, call.tenant):
             self._end(call.call_id, FULL)
             return
         self._report_soon()

@@ -175,8 +175,8 @@ class UncappedEngine(BatchingEngine):
     def __init__(self, engine: Environment, profile: BatchProfile, ended: Ended) -> None:
         super().__init__(engine, 1000, profile, ended)
 
-    def add(self, call_id: str, units: float, deadline_s: float) -> bool:
-        return super().add(call_id, units, float("inf"))
+    def add(self, call_id: str, units: float, deadline_s: float, tenant: str = "") -> bool:
+        return super().add(call_id, units, float("inf"), tenant)
 
 
 def late_share(*, capped: bool) -> float:

@@ -79,7 +79,7 @@ class CallServer:
 
 
 class _HubConnection:
-    """The calls of one connection; they end with it."""
+    """The calls of one connection; they end with it, and so do the values that they keep here."""
 
     def __init__(
         self,
@@ -94,6 +94,7 @@ class _HubConnection:
         self._on_end = on_end
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._credits: dict[str, _StreamCredit] = {}
+        self._stored: set[str] = set()
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
         paths, calls_max = engine.serves() if engine is not None else ((), 0)
         self.channel.send(CallHostHello(paths, calls_max))
@@ -124,6 +125,9 @@ class _HubConnection:
         for task in self._tasks.values():
             task.cancel()
         self._descriptors.close()
+        if self._components is not None and self._stored:
+            self._components.forget_values(tuple(self._stored))
+            self._stored.clear()
         self._on_end(self)
 
     def _receive(self, message: ToCallHost) -> None:
@@ -136,6 +140,8 @@ class _HubConnection:
                 except ProtocolError:  # more values than one connection may have open
                     self.channel.send(CallEnded(call_id, FULL, _TOO_MANY))
                     return
+                stored = (one.store_as for one in (message, *message.then))
+                self._stored.update(filter(None, stored))
                 self._begin(call_id, self._run_component(message, values))
             case Credit(call_id=call_id, size=size):
                 if call_id in self._credits:
@@ -144,6 +150,7 @@ class _HubConnection:
                 if call_id in self._tasks:
                     self._tasks[call_id].cancel()
             case ForgetValues(keys=keys):
+                self._stored.difference_update(keys)
                 if self._components is not None:
                     self._components.forget_values(keys)
 

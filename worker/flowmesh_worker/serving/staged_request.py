@@ -16,7 +16,8 @@ class StagedRequest:
         until_s: its timeout, and ``due_s`` when its reply is late (0 for no target), by the loop's
             clock.
         calls: call id by stage that runs.
-        stored: keys of values, by the host that keeps them.
+        stored: keys of values, by the host that keeps them or may do so: a call that is aborted may
+            have been computed.
         value_bytes: of its values.
         peers: workers that were sent values of it.
     """

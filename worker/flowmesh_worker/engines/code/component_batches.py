@@ -204,7 +204,7 @@ class ComponentBatches:
             if component.queue:
                 members[name], demoted = self._members(component, now_s, background_due)
                 if members[name]:
-                    ready[name] = _ready(name, component, members[name], demoted=demoted)
+                    ready[name] = self._ready(name, members[name], demoted=demoted)
         best = next_batch(tuple(ready.values()), now_s, background_due=background_due)
         if best is None:
             return None
@@ -213,6 +213,17 @@ class ComponentBatches:
             del component.queue[one.call.call_id]
         component.finish_s = best.finish_s
         return best.instance, members[best.instance], best.is_background(now_s)
+
+    def _ready(self, name: str, members: Sequence[_Waiting], *, demoted: bool) -> ReadyBatch:
+        component = self._components[name]
+        return ReadyBatch(
+            instance=name,
+            arrived_s=min(one.arrived_s for one in members),
+            seconds=component.profile.at(len(members)),
+            share=1 / len(self._components),
+            previous_finish_s=component.finish_s,
+            demoted=demoted,
+        )
 
     def _members(
         self, component: _Component, now_s: float, background_due: bool
@@ -245,6 +256,9 @@ class ComponentBatches:
         self._background_s += seconds if background else 0.0
         if all(result.kind is ResultKind.OK for result in results):
             self._components[name].record(len(members), seconds)
+        unwanted = [one.call.store_as for one in members if one.result.done() and one.call.store_as]
+        if unwanted:
+            self._runner.forget(tuple(unwanted))
         for one, result in zip(members, results, strict=True):
             if not one.result.done():
                 one.result.set_result(result)
@@ -254,18 +268,6 @@ class ComponentBatches:
 def _batch_call(call: ComponentCall) -> BatchCall:
     return BatchCall(
         call.body, call.stored, call.store_as, call.wants_body, call.passed, call.wants_value
-    )
-
-
-def _ready(
-    name: str, component: _Component, members: Sequence[_Waiting], *, demoted: bool
-) -> ReadyBatch:
-    return ReadyBatch(
-        instance=name,
-        arrived_s=min(one.arrived_s for one in members),
-        seconds=component.profile.at(len(members)),
-        previous_finish_s=component.finish_s,
-        demoted=demoted,
     )
 
 
