@@ -46,7 +46,7 @@ from flowmesh_worker.ipc.hub_frames import AdmitReplica
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.service_hub import ServiceHub
 
-FRESH = random.randrange(1 << 30)
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 SALTS = dict.fromkeys(TENANTS, "salt")
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.flowmesh_serving.request_world import RequestWorld, Worker
 from tests.virtual_time import in_virtual_time
 
-FRESH = random.randrange(1 << 30)
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 TICKS = 10_000
 
 

@@ -27,7 +27,7 @@ from flowmesh_worker.engines.code.component_frames import (
     ResultKind,
 )
 
-FRESH = random.randrange(1 << 30)
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 LAYERS = {"short": 20, "long": 160}
 LOADS = {"short": 0.2, "long": 0.95}
 """Of the whole core: the long kernel is given more than its share."""
