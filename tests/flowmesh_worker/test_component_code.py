@@ -143,10 +143,7 @@ async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]
         ComponentCall(f"c{i}", "slow", b"{}", {}, "", wants_body=True, **given)
         for i in range(count)
     )
-    now_s = asyncio.get_running_loop().time()
-    results = await asyncio.gather(
-        *(batches.call(one, {}, now_s) for one in calls), return_exceptions=True
-    )
+    results = await asyncio.gather(*map(batches.call, calls), return_exceptions=True)
     return [
         type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results
     ]

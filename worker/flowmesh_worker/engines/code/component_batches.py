@@ -143,14 +143,17 @@ class ComponentBatches:
         )
 
     async def call(
-        self, call: ComponentCall, passed: Mapping[str, StageBytes], since_s: float
+        self,
+        call: ComponentCall,
+        passed: Mapping[str, StageBytes] = _NOTHING,
+        since_s: float | None = None,
     ) -> CallResult:
         """Returns the result of a call; one that is cancelled leaves its queue.
 
         Args:
             call: of a component of this host.
             passed: inputs that components of other hosts have made.
-            since_s: when its budget began, by the loop's clock.
+            since_s: when its budget began, by the loop's clock; now, where it begins with the call.
 
         Raises:
             QueueFullError: the component has as many calls as it takes.
@@ -160,9 +163,10 @@ class ComponentBatches:
         component = self._components[call.component]
         if len(component.queue) >= QUEUED_PER_BATCH * component.batch_max:
             raise QueueFullError
+        arrived_s = self._loop.time()
+        since_s = arrived_s if since_s is None else since_s
         until_s = since_s + call.budget_ms / _MS
         due_s = since_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
-        arrived_s = self._loop.time()
         waiting = _Waiting(
             call,
             passed,
