@@ -1,6 +1,7 @@
 """Runs batches of trusted components in the engine host itself, on one thread."""
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +32,10 @@ class TrustedCode:
         """Returns the results of a batch; trusted code is not ended."""
         del within_s
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self.code.run, component, calls, passed)
+        results = await loop.run_in_executor(self._thread, self.code.run, component, calls, passed)
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            self._thread.submit(self.code.prepare)
+        return results
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that are kept."""
