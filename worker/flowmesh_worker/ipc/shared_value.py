@@ -42,7 +42,7 @@ class SharedValue:
 
     @classmethod
     def spare(cls, size: int) -> "SharedValue":
-        """Returns a file with memory for so many bytes, for :meth:`sealed`.
+        """Returns a file with memory of this size, for :meth:`sealed`.
 
         Raises:
             OSError: the kernel refuses to create it, or there is no memory for it.

@@ -42,4 +42,5 @@ class SpareFiles:
             if _SPARE_BYTES_MIN <= size <= left:
                 left -= size
                 with contextlib.suppress(OSError):  # then the value makes its own
-                    self._spare.append(unused.pop(size, None) or SharedValue.spare(size))
+                    known = unused.pop(size) if size in unused else None
+                    self._spare.append(known or SharedValue.spare(size))
