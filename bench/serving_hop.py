@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +28,8 @@ import numpy as np
 from pairs import interval, median_ratio
 from results import SERVING_PAGE, Result, Table
 from serving_chain_fabric import SERVICE, TOKEN, service_of, started
+
+from flowmesh_worker.ipc.shared_value import SharedValue
 
 CODE = """
 import time
@@ -161,6 +163,45 @@ def copied(size: int, count: int) -> list[Hop]:
     return found[_WARM:]
 
 
+def parts(count: int) -> Table:
+    """Returns the processor time of what a hop in shared memory consists of, in this process."""
+    rows = []
+    for name, size in list(SIZES.items())[1:]:
+        array, target = np.ones(size, np.uint8), np.ones(size, np.uint8)
+        value = SharedValue.sealed([memoryview(array)])
+        prepared = [SharedValue.spare(size) for _ in range(count)]
+        spares = iter(prepared)
+
+        def copy(array: Any = array, target: Any = target) -> None:
+            target[:] = array
+
+        def seal(array: Any = array) -> None:
+            SharedValue.sealed([memoryview(array)])
+
+        def fill(array: Any = array, spares: Iterator[SharedValue] = spares) -> None:
+            SharedValue.sealed([memoryview(array)], next(spares))
+
+        def read(value: SharedValue = value) -> None:
+            int(np.frombuffer(value.view(), np.uint8)[::_PAGE_BYTES].sum())
+
+        found = [f"{_processor_ms(act, count):.2f}" for act in (copy, seal, fill, read)]
+        rows.append([name, *found])
+    columns = [
+        *("array", "one copy", "create, fill, seal and close", "fill and seal what is prepared"),
+        "map and read each page",
+    ]
+    return Table("Processor time of the parts, median ms", columns, rows)
+
+
+def _processor_ms(act: Callable[[], None], count: int) -> float:
+    took = []
+    for _ in range(count):
+        began_s = time.process_time()
+        act()
+        took.append((time.process_time() - began_s) * 1e3)
+    return statistics.median(took)
+
+
 async def measure(rounds: int, count: int) -> Found:
     """Returns the times by contestant and size."""
     found: Found = defaultdict(list)
@@ -195,7 +236,7 @@ def table(found: Found) -> Table:
                 rows.append([size, way, "cannot pass", "", "", ""])
                 continue
             read, peers = [h.read_ms for h in hops], [h.read_ms for h in found[PICKLE, size]]
-            same = way == PICKLE or len(read) != len(peers)
+            same = way in {PICKLE, COPY} or len(read) != len(peers)
             rows.append(
                 [
                     size,
@@ -218,7 +259,7 @@ def main() -> None:
     given = parser.parse_args()
     result = Result("serving-hop", page=SERVING_PAGE)
     found = asyncio.run(measure(given.rounds, given.count))
-    result.tables.append(table(found))
+    result.tables += [table(found), parts(given.count)]
     result.figures = {f"{way}, {size}": hops for (way, size), hops in found.items()}
     result.save(keep=not given.draft)
 

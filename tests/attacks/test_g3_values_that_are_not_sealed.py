@@ -23,7 +23,7 @@ def forged(what):
     honest = kind.__dict__["honest"] if "honest" in kind.__dict__ else kind.__dict__["sealed"]
     kind.honest = honest
 
-    def sealed(cls, parts):
+    def sealed(cls, parts, *_):
         if what == "file":
             descriptor = os.open("/dev/zero", os.O_RDONLY)
         elif what == "socket":

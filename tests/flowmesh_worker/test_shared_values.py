@@ -17,6 +17,7 @@ from flowmesh_worker.ipc.descriptor_socket import (
 )
 from flowmesh_worker.ipc.passed_values import mapped, receive_value, send_value
 from flowmesh_worker.ipc.shared_value import SHARED_BYTES_MAX, SharedValue
+from flowmesh_worker.ipc.spare_files import SpareFiles
 
 SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 
@@ -135,6 +136,29 @@ def test_the_values_that_are_open_at_once_are_bounded(
     opened.pop()
     passed(theirs, DESCRIPTORS_MAX + 2, memory(1, SEALS, b"1"))
     assert receiver.receive(DESCRIPTORS_MAX + 2).read() == b"1"
+
+
+@pytest.mark.parametrize("size", [2 << 20, (2 << 20) - 77, (3 << 20) + 5, 100])
+def test_memory_that_was_prepared_holds_a_value_of_any_size(size: int) -> None:
+    files = SpareFiles()
+    files.sealed([bytes(2 << 20)])
+    files.prepare()
+    (spare,) = files._spare
+    content = os.urandom(size)
+    value = files.sealed([content[:50], content[50:]])
+    assert value is spare
+    found = SharedValue.received(os.dup(value.fileno()))
+    assert (found.size, found.read()) == (size, content)
+
+
+def test_the_memory_that_is_prepared_is_bounded() -> None:
+    files = SpareFiles()
+    for size in (20 << 20, 20 << 20, 100, 12 << 20):
+        files.sealed([bytes(size)])
+    files.prepare()
+    assert [value.size for value in files._spare] == [20 << 20, 12 << 20]
+    files.prepare()
+    assert len(files._spare) == 2
 
 
 def test_a_value_whose_descriptor_cannot_pass_travels_in_the_message_if_it_fits() -> None:

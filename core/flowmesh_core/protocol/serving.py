@@ -466,5 +466,4 @@ FromRouter = (
 )
 ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
 ToPeer = PeerHello | PeerValue
-FromPeer = PeerRefused
 FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles

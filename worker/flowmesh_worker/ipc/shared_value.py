@@ -41,19 +41,38 @@ class SharedValue:
             os.close(self._descriptor)
 
     @classmethod
-    def sealed(cls, parts: Sequence[bytes | memoryview]) -> "SharedValue":
-        """Returns a value with these bytes, one part after the other.
+    def spare(cls, size: int) -> "SharedValue":
+        """Returns a file with memory of this size, for :meth:`sealed`.
 
         Raises:
             OSError: the kernel refuses to create it, or there is no memory for it.
         """
-        descriptor = os.memfd_create("value", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        value = cls(descriptor, sum(len(part) for part in parts))
+        value = cls(os.memfd_create("value", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), size)
+        if size:
+            os.posix_fallocate(value.fileno(), 0, size)
+        return value
+
+    @classmethod
+    def sealed(
+        cls, parts: Sequence[bytes | memoryview], spare: "SharedValue | None" = None
+    ) -> "SharedValue":
+        """Returns a value with these bytes, one part after the other.
+
+        Args:
+            parts: the bytes.
+            spare: becomes the value; None to create a file.
+
+        Raises:
+            OSError: as :meth:`spare`.
+        """
+        value = cls.spare(0) if spare is None else spare
+        value.size = sum(len(part) for part in parts)
+        os.ftruncate(value.fileno(), value.size)
         for part in parts:
             rest = memoryview(part)
             while rest:
-                rest = rest[os.write(descriptor, rest) :]
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_SEAL)
+                rest = rest[os.write(value.fileno(), rest) :]
+        fcntl.fcntl(value.fileno(), fcntl.F_ADD_SEALS, _SEALS | fcntl.F_SEAL_SEAL)
         return value
 
     @classmethod

@@ -20,7 +20,6 @@ from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     VALUE_BYTES_MAX,
-    FromPeer,
     PeerAddress,
     PeerHello,
     PeerRefused,
@@ -154,7 +153,7 @@ class _PeerLink:
         self._hello = hello
         self._receiver = receiver
         self._ended = ended
-        self._channel: Channel[FromPeer] | None = None
+        self._channel: Channel[PeerRefused] | None = None
         self._descriptors: DescriptorSocket | None = None
         self._waiting: list[tuple[PeerValue, StageBytes, Callable[[], None]]] = []
         self._connecting: asyncio.Task[None] | None = None
@@ -188,8 +187,10 @@ class _PeerLink:
             self._channel.close()
 
     async def _connect(self, path: str) -> None:
-        channel = Channel[FromPeer](
-            FromPeer, lambda refused: self._receiver.peer_refused(self._worker, refused), self._lost
+        channel = Channel[PeerRefused](
+            PeerRefused,
+            lambda refused: self._receiver.peer_refused(self._worker, refused),
+            self._lost,
         )
         try:
             async with asyncio.timeout(_CONNECT_WITHIN_S):

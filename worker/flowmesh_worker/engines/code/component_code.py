@@ -25,6 +25,7 @@ from flowmesh_worker.engines.code.component_frames import (
 from flowmesh_worker.engines.code.packed_arrays import NotPackedError, is_array, pack, unpack
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.ipc.shared_value import SHARED_BYTES_MAX, SHARED_BYTES_MIN, SharedValue
+from flowmesh_worker.ipc.spare_files import SpareFiles
 
 _FRAMES_MAX = 8
 _TEXT_MAX = 4_000
@@ -58,6 +59,7 @@ class ComponentCode:
         self._functions = {one.name: _loaded(one) for one in components}
         self._files = {_file(one.name) for one in components}
         self._stored: dict[str, Any] = {}
+        self._spare_files = SpareFiles()
 
     def run(
         self,
@@ -93,6 +95,10 @@ class ComponentCode:
         """Drops results."""
         for key in keys:
             self._stored.pop(key, None)
+
+    def prepare(self) -> None:
+        """Prepares memory for the next results; called once the last ones were sent."""
+        self._spare_files.prepare()
 
     def _computed(self, component: str, inputs: list[Any]) -> list[CallResult | tuple[Any]]:
         if not inputs:
@@ -135,7 +141,7 @@ class ComponentCode:
             if call.wants_body:
                 body = _json_of(value)
             elif call.wants_value:
-                passed = _passed(value)
+                passed = _passed(value, self._spare_files)
         except WrongValueError as error:
             return CallResult(ResultKind.RAISED, error=str(error))
         if call.store_as:
@@ -189,7 +195,7 @@ def _json_of(value: Any) -> bytes:
     return body
 
 
-def _passed(value: Any) -> StageBytes:
+def _passed(value: Any, files: SpareFiles) -> StageBytes:
     """Returns a result for a component of another host: JSON, or packed where it has arrays."""
     try:
         parts = pack(value) if is_array(value) else _json_or_packed(value)
@@ -201,7 +207,7 @@ def _passed(value: Any) -> StageBytes:
         raise WrongValueError(f"the result has {size} bytes, of at most {SHARED_BYTES_MAX}")
     if size >= SHARED_BYTES_MIN:
         try:
-            return SharedValue.sealed(parts)
+            return files.sealed(parts)
         except OSError as error:
             if size > VALUE_BYTES_MAX:
                 raise WrongValueError(f"the result has no place in memory: {error}") from error

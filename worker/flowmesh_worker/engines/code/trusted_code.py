@@ -5,14 +5,17 @@ back takes longer than a batch of a few microseconds, so such batches run at onc
 """
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, LoadedCode
 from flowmesh_worker.ipc.passed_values import StageBytes
 
+T = TypeVar("T")
 _AT_ONCE_S = 0.0002
 """A component whose latest batches took less is run without the thread."""
 _DECAY = 0.9
@@ -45,12 +48,10 @@ class TrustedCode:
             results = self._timed(component, calls, passed)
             await asyncio.sleep(0)
             return results
-        self._busy += 1
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.run_in_executor(self._thread, self._timed, component, calls, passed)
-        finally:
-            self._busy -= 1
+        results = await self._submit(self._timed, component, calls, passed)
+        with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            self._submit(self.code.prepare)
+        return results
 
     def _timed(
         self,
@@ -64,10 +65,19 @@ class TrustedCode:
         self._slowest_s[component] = max(took_s, _DECAY * self._slowest_s.get(component, 0.0))
         return results
 
+    def _submit(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+        running = asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+        self._busy += 1
+        running.add_done_callback(self._done)
+        return running
+
+    def _done(self, _: asyncio.Future[Any]) -> None:
+        self._busy -= 1
+
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that are kept."""
         if self._busy:
-            self._thread.submit(self.code.forget, keys)  # after the batch that may keep them
+            self._submit(self.code.forget, keys)  # after the batch that may keep them
         else:
             self.code.forget(keys)
 
