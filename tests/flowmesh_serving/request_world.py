@@ -9,12 +9,13 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
+from tests.flowmesh_serving.request_parts import Host, HubEnd, RouterEnd, SerialCode, Wire
 from tests.flowmesh_serving.stack import SALTS
 from tests.flowmesh_serving.stage_stack import SERVICE, entry_of, python, service_of
 
@@ -26,7 +27,6 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RunStages,
     StageFailed,
-    UseGraph,
 )
 from flowmesh_core.stages.joins import MatchedSet
 from flowmesh_core.stages.service_graph import LoadedGraph
@@ -35,14 +35,11 @@ from flowmesh_serving.stages.staged_requests import UNROUTED, StagedRequests
 from flowmesh_worker.engines.code.component import Component
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, loaded_code
-from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult
 from flowmesh_worker.host.call_server import _HubConnection
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.service_hub import ServiceHub
 
-DELAY_S = (0.0002, 0.004)
-BATCH_S = (0.002, 0.02)
 BUDGET_MS = 400
 CODE = """
 def upper(batch):
@@ -75,120 +72,6 @@ WORKERS = {
     "w3": ("upper", "double"),
     "w4": ("join", "size"),
 }
-
-
-class SerialCode:
-    """Runs batches one after the other, as the thread of ``TrustedCode`` does, in virtual time."""
-
-    def __init__(self, code: ComponentCode, rng: random.Random) -> None:
-        self.code = code
-        self._rng = rng
-        self._is_busy = False
-        self._to_forget: list[str] = []
-
-    @property
-    def stored_bytes(self) -> int:
-        """Bytes of the results that are kept."""
-        return sum(len(msgspec.json.encode(value)) for value in self.code._stored.values())
-
-    async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
-    ) -> list[CallResult]:
-        """See ``CodeRunner``."""
-        del within_s
-        self._is_busy = True
-        await asyncio.sleep(self._rng.uniform(*BATCH_S))
-        results = self.code.run(component, calls)
-        self.code.forget(self._to_forget)
-        self._to_forget.clear()
-        self._is_busy = False
-        return results
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        """See ``CodeRunner``; what runs ends first."""
-        if self._is_busy:
-            self._to_forget += keys
-        else:
-            self.code.forget(keys)
-
-    async def close(self) -> None:
-        """See ``CodeRunner``."""
-
-
-class Wire:
-    """One direction of a connection.
-
-    Attributes:
-        is_broken: whether frames are lost.
-    """
-
-    unsent_bytes = 0
-
-    def __init__(self, world: "RequestWorld", deliver: Callable[[Any], None]) -> None:
-        self.is_broken = False
-        self._world = world
-        self._deliver = deliver
-        self._last_s = 0.0
-
-    def send(self, message: Any) -> None:
-        loop = asyncio.get_running_loop()
-        at_s = loop.time() + self._world.rng.uniform(*DELAY_S)
-        self._last_s = at_s = max(at_s, self._last_s + 1e-6)
-        loop.call_at(at_s, self._arrive, message)
-
-    def close(self) -> None:
-        self.is_broken = True
-
-    def _arrive(self, message: Any) -> None:
-        if not self.is_broken:
-            self._deliver(message)
-            self._world.tick()
-
-
-class RouterEnd:
-    """The router's end of a link to a hub."""
-
-    def __init__(self, worker: str, wire: Wire) -> None:
-        self.worker = worker
-        self.wire = wire
-        self._graphs: set[str] = set()
-
-    def use_graph(self, graph: LoadedGraph) -> None:
-        if graph.digest not in self._graphs:
-            self._graphs.add(graph.digest)
-            self.wire.send(UseGraph(graph.graph))
-
-    def answer(self, message: Any) -> None:
-        self.wire.send(message)
-
-
-class HubEnd:
-    """The hub's end of a link to a router; also the group of that router."""
-
-    is_congested = False
-
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
-        self.links = (self,)
-
-    def send(self, message: Any) -> None:
-        self.wire.send(message)
-
-    def close(self) -> None:
-        self.wire.close()
-
-
-@dataclass
-class Host:
-    """A component host.
-
-    Attributes:
-        connections: of the present hub and of earlier ones.
-    """
-
-    engine: Component
-    runner: SerialCode
-    connections: list[_HubConnection] = field(default_factory=list)
 
 
 @dataclass
@@ -339,6 +222,9 @@ class RequestWorld:
 
     # -- parts -----------------------------------------------------------------------------------
 
+    def _wire(self, deliver: Callable[[Any], None]) -> Wire:
+        return Wire(self.rng, deliver, self.tick)
+
     def _start_router(self) -> None:
         self.replicas = ReplicaTable(lambda *_: True)
         self.staged = StagedRequests(self.replicas)
@@ -360,17 +246,17 @@ class RequestWorld:
         self._admit(worker)
 
     def _link(self, worker: Worker) -> None:
-        to_hub = Wire(self, lambda message: self._to_hub(worker, message))
+        to_hub = self._wire(lambda message: self._to_hub(worker, message))
         worker.from_router = RouterEnd(worker.name, to_hub)
-        worker.to_router = HubEnd(Wire(self, lambda message: self._to_router(worker, message)))
+        worker.to_router = HubEnd(self._wire(lambda message: self._to_router(worker, message)))
         worker.hub._routers = {"router": worker.to_router}  # type: ignore[dict-item]
 
     def _admit(self, worker: Worker) -> None:
         worker.instance = instance = InstanceLink(worker.hub._report_soon)
         host = worker.host
         connection = _HubConnection(host.engine, lambda _: None, lambda _: None)
-        to_host = Wire(self, connection._receive)
-        connection.channel = Wire(self, instance._receive)  # type: ignore[assignment]
+        to_host = self._wire(connection._receive)
+        connection.channel = self._wire(instance._receive)  # type: ignore[assignment]
         host.connections.append(connection)
         instance._channel = to_host  # type: ignore[assignment]
         instance._receive(CallHostHello(*host.engine.serves()))
