@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
-from tests.attacks.test_k4_code_of_another_tenant import Container, level, switching
+from tests.attacks.test_k4_code_of_another_tenant import Container, fixed, level, switching
 
 from flowmesh_worker.engines.code.component_frames import BatchCall, LoadedCode
 from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
 from flowmesh_worker.engines.code.sidecar_residents import SidecarResidents
 
 pytestmark = pytest.mark.slow
-__all__ = ["level", "switching"]
+__all__ = ["fixed", "level", "switching"]
 CODE = """
 import os, signal
 hits = []
@@ -27,6 +27,20 @@ with open(os.path.join(os.environ["TMPDIR"], "own"), "w") as file:
 def compute(batch):
     found = {"uid": os.getuid(), "pid": os.getpid(), "hits": len(hits)}
     return [{**found, "file": os.path.abspath(file.name)} for _ in batch]
+"""
+ESCAPES = """
+import os, signal, time
+
+def compute(batch):
+    supervisor = os.getppid()
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(600)
+    try:
+        os.kill(supervisor, signal.SIGKILL)
+    except OSError:
+        pass
+    return [{} for _ in batch]
 """
 READS = """
     import os
@@ -43,6 +57,14 @@ READS = """
 
 def has(path: str) -> bool:
     return os.path.exists(path)
+
+
+def runs(pid: int) -> bool:
+    """Whether a process has not ended; it may still have to be reaped."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 async def asked(code: SandboxedCode) -> dict[str, Any]:
@@ -73,4 +95,18 @@ async def test_calls_neither_end_nor_reach_resident_code_of_the_same_container(
         await own.close()
         await other.close()
     assert not has(before[0]["file"])
-    assert not psutil.pid_exists(before[0]["pid"])
+    assert not runs(before[0]["pid"])
+
+
+async def test_resident_code_that_ends_its_supervisor_leaves_no_process(fixed: Container) -> None:
+    residents = SidecarResidents(str(fixed.socket))
+    own = SandboxedCode((LoadedCode("c", CODE, "compute", 8),), residents, 64, "a")
+    escaping = SandboxedCode((LoadedCode("c", ESCAPES, "compute", 8),), residents, 64, "a")
+    await own.start()
+    await escaping.start()
+    before = await asked(own)
+    await escaping.run("c", [BatchCall(b"{}", {}, "", wants_body=True)], 20.0)
+    await escaping.close()
+    assert (await asked(own))["pid"] == before["pid"]
+    await own.close()
+    assert psutil.Process(fixed.process.pid).children(recursive=True) == []

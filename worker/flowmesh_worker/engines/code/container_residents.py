@@ -17,6 +17,7 @@ import msgspec
 from flowmesh_worker.engines.code.code_users import CodeUsers, OtherTenantError, end_user
 from flowmesh_worker.engines.code.limits import ProcessEnd, SandboxRequest
 from flowmesh_worker.engines.code.printed_output import forward_output
+from flowmesh_worker.engines.code.process_tree import end_children
 from flowmesh_worker.engines.code.resident_process import ResidentProcess, start_process
 from flowmesh_worker.engines.code.sidecar_frames import (
     Ended,
@@ -40,13 +41,15 @@ class ContainerResidents:
         changing: held while processes are started, or ended by what :mod:`process_tree` finds.
     """
 
-    def __init__(self, scratch: Path, users: CodeUsers) -> None:
+    def __init__(self, scratch: Path, users: CodeUsers, calls: asyncio.Lock) -> None:
         """Starts none.
 
         Args:
             scratch: the code's own directories are created below it.
             users: decides as which user each runs.
+            calls: held while a call runs.
         """
+        self._calls = calls
         self._scratch = scratch
         self._users = users
         self._numbers = itertools.count(1)
@@ -79,10 +82,17 @@ class ContainerResidents:
                 msgspec.structs.replace(task, wanted_uid=uid, own_user=not uid), reader, writer
             )
         finally:
-            if uid:
-                async with self.changing:
-                    await asyncio.to_thread(end_user, uid)
+            await self._end_rest(uid)
             self._users.give_back(uid)
+
+    async def _end_rest(self, uid: int) -> None:
+        """Ends what a sandbox left behind; while a call of the same uid runs, its end does that."""
+        if uid:
+            async with self.changing:
+                await asyncio.to_thread(end_user, uid)
+        elif not self._calls.locked():
+            async with self._calls, self.changing:
+                await asyncio.to_thread(end_children, frozenset(self.pids))
 
     async def _run(
         self, task: SandboxRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

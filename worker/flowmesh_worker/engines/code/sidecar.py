@@ -58,7 +58,7 @@ class Sidecar:
         self._sandbox = sandbox
         self.leaving = asyncio.Event()
         self._lock = asyncio.Lock()
-        self._residents = ContainerResidents(scratch, users)
+        self._residents = ContainerResidents(scratch, users, self._lock)
         self._numbers = itertools.count(1)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
