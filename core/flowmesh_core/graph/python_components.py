@@ -61,7 +61,7 @@ def python_component(
     keys: Keys = ("spec", "components", name)
     contract = scope.catalog.newest(CODE_COMPONENT)
     assert spec.python is not None, "compiled as an engine"
-    if spec.python.file:
+    if spec.python.file and not scope.validate_only:
         text = f"{spec.python.file!r} was not read: `fmesh serve` sends its content as code"
         scope.report((*keys, "python", "file"), text)
     _check_code(scope, spec, keys)

@@ -8,11 +8,10 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
-from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.service_stages import compile_stages
+from flowmesh_core.graph.service_plan import compile_service
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.load import ParsedDocument, without_echoes
-from flowmesh_core.spec.paths import path_text
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
@@ -33,19 +32,12 @@ def check_loaded(
         Problems with lines, in order of line.
     """
     problems = list(loaded.problems)
-    if isinstance(loaded.object, FlowMeshWorkflow):
-        try:
+    try:
+        if isinstance(loaded.object, FlowMeshWorkflow):
             compile_workflow(loaded.object, catalog, limits, validate_only=True)
-        except SpecError as e:
-            found = without_echoes(e.problems, [*problems, *loaded.document.problems])
-            problems += [loaded.document.locate(p) for p in found]
-    elif isinstance(loaded.object, FlowMeshService):
-
-        def report(keys: Keys, message: str) -> None:
-            found = without_echoes(
-                [Problem(path_text(keys), message)], [*problems, *loaded.document.problems]
-            )
-            problems.extend(loaded.document.locate(p) for p in found)
-
-        compile_stages(loaded.object.spec, report, lambda *_: None)
+        elif isinstance(loaded.object, FlowMeshService):
+            compile_service(loaded.object, catalog, None, stage_problems, validate_only=True)
+    except SpecError as e:
+        found = without_echoes(e.problems, [*problems, *loaded.document.problems])
+        problems += [loaded.document.locate(p) for p in found]
     return sorted(problems, key=lambda p: (p.line, p.column))

@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from flowmesh_core.spec.fields import Duration, Memory, Name, SpecModel, Variable
-from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.service_inputs import ServiceInputSpec
 from flowmesh_core.spec.service_status import FlowMeshServiceStatus
 from flowmesh_core.spec.workflow import ResourcesSpec
 
@@ -187,10 +187,10 @@ class OpenAiSpec(SpecModel):
 class ServiceSpec(SpecModel):
     """What is served."""
 
-    inputs: dict[Name, InputSpec] = Field(
+    inputs: dict[Name, ServiceInputSpec] = Field(
         default_factory=dict,
         max_length=16,
-        description="Models from outside, by name; a release pins their content.",
+        description="Models and data sets from outside, by name; a release pins their content.",
     )
     components: dict[Name, ComponentSpec] = Field(
         min_length=1,

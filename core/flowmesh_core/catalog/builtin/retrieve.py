@@ -11,7 +11,12 @@ TOPK = EngineContract(
     max_timeout_s=24 * HOUR_S,
     inputs=(
         Port("rows", PortKind.DATASET, doc="Queries, each with a vector."),
-        Port("corpus", PortKind.DATASET, doc="What to search: rows with vectors as long."),
+        Port(
+            "corpus",
+            PortKind.DATASET,
+            doc="What to search: rows with vectors as long.",
+            resident=True,
+        ),
     ),
     outputs=(
         Port(
