@@ -115,6 +115,7 @@ def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
         on_late=slo.on_late,
         request_bytes_max=byte_count(limits.max_request_bytes),
         max_in_flight=limits.max_in_flight,
+        request_schema=spec.request.schema_,
     )
     example = dict.fromkeys(LoadedGraph(found.graph).request_fields, "...")
     return ServiceOffer(found.document, entry, f"/services/{service}:invoke", example, {})

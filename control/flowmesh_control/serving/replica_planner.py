@@ -28,6 +28,11 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.graph.python_components import (
+    CODE_COMPONENT,
+    TRUSTED_CODE_TRUST,
+    TRUSTED_PARAM,
+)
 from flowmesh_core.machine import serving
 from flowmesh_core.machine.action_spec import opening_of, signature_info
 from flowmesh_core.machine.events import ServingPlanChanged
@@ -240,7 +245,8 @@ class ReplicaPlanner:
         )
         salt = self._state.prefix_salt(namespace_scope(service.namespace))
         reserved = self._state.reserved_pools or {}
-        info = info.with_trust(release.min_trust)
+        trusted = bool(step.params.get(TRUSTED_PARAM)) and step.engine == CODE_COMPONENT
+        info = info.with_trust(max(release.min_trust, TRUSTED_CODE_TRUST if trusted else 0))
         return ComponentDemand(
             service=service.id,
             component=component.plan.name,
@@ -251,6 +257,8 @@ class ReplicaPlanner:
             calls_max=component.plan.calls_max,
             salts={service.namespace: salt},
             reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
+            affinity=component.plan.affinity,
+            trusted=trusted,
         )
 
 

@@ -42,8 +42,7 @@ def check_engine_stage(
         check_call: checks what the stage asks.
     """
     path = stage_path(uses, one.with_)
-    engine = STAGE_ENGINES.get(uses)
-    if engine is None:
+    if uses not in STAGE_ENGINES:
         engines = ", ".join(STAGE_ENGINES)
         text = f"{uses} answers no stages: expected {engines}, or a Python component"
         report((*keys, "component"), text)
@@ -56,9 +55,13 @@ def check_engine_stage(
     for problem in check_call(path, asked):
         place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
         report(place, problem.message)
-    if one.stream and not engine.can_stream:
-        report((*keys, "stream"), f"{uses} does not stream: expected a stage of llm.generate")
     return path
+
+
+def can_stream(uses: str) -> bool:
+    """Returns whether an engine's answer can be sent as it is made."""
+    engine = STAGE_ENGINES.get(uses)
+    return engine is not None and engine.can_stream
 
 
 def engine_fields(uses: str) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from flowmesh_core.graph.parameters import TENSOR_PARALLEL
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
 from flowmesh_core.graph.published_inputs import read_outputs
 from flowmesh_core.graph.python_components import component_hosts, python_component
+from flowmesh_core.graph.service_groups import replica_bounds
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import coerce, default_of
@@ -114,8 +115,7 @@ def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> Compone
         resources=resources_of(spec.resources),
         minor=needed_minor(contract, params, fields),
     )
-    least = max(1, spec.replicas.min)
-    return ComponentPlan(name, step, least, max(least, spec.replicas.max), spec.calls_max)
+    return ComponentPlan(name, step, *replica_bounds(spec), spec.calls_max, spec.affinity or "")
 
 
 def _edges(

@@ -10,9 +10,12 @@ from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.engine_stages import (
     CheckCall,
     Report,
+    can_stream,
     check_engine_stage,
     engine_fields,
 )
+from flowmesh_core.graph.service_groups import check_affinity
+from flowmesh_core.graph.service_requests import check_request_schema
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -22,7 +25,7 @@ from flowmesh_core.stages.service_graph import (
     ServiceGraph,
     Stage,
 )
-from flowmesh_core.stages.stage_calls import TOPK
+from flowmesh_core.stages.stage_calls import GENERATE, TOPK
 from flowmesh_core.stages.values import (
     REQUEST,
     ValueReference,
@@ -45,6 +48,9 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
     if not spec.stages:
         if spec.reply:
             report(("spec", "reply"), "a service without stages has no reply of its own")
+        if spec.request.schema_:
+            text = "a service without stages has no request of its own"
+            report(("spec", "request", "schema"), text)
         _require_one_engine(spec, report)
         return None
     found = _Problems(report)
@@ -58,6 +64,8 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
             continue
         stage, sources = _stage(spec, one, keys, found.add, check_call)
         stages[one.name], needs[one.name] = stage, sources
+    check_request_schema(spec, found.add)
+    check_affinity(spec, found.add)
     _check_reply(spec, found.add)
     _check_streams(spec, needs, found.add)
     _check_use(spec, stages, needs, found.add)
@@ -124,7 +132,16 @@ def _stage(
         path = check_engine_stage(component.uses, one, keys, report, check_call)
     known = {stage.name for stage in spec.stages} | {REQUEST}
     sources = list(dict.fromkeys(r.source for _, r in references if r.source in known))
-    stage = Stage(one.name, one.component, path, dict(one.inputs), dict(one.with_), one.stream)
+    affinity = component.affinity if component is not None else None
+    stage = Stage(
+        one.name,
+        one.component,
+        path,
+        dict(one.inputs),
+        dict(one.with_),
+        one.stream,
+        affinity or "",
+    )
     return stage, sources
 
 
@@ -169,7 +186,9 @@ def _check_streams(spec: ServiceSpec, needs: Mapping[str, list[str]], report: Re
         component = spec.components.get(stage.component)
         if component is not None and component.python is not None:
             report(keys, "a Python component does not stream: expected an engine")
-        if reader := next((n for n, of in needs.items() if stage.name in of), ""):
+        elif component is not None and not can_stream(component.uses):
+            report(keys, f"{component.uses} does not stream: expected a stage of {GENERATE}")
+        elif reader := next((n for n, of in needs.items() if stage.name in of), ""):
             report(keys, f"stage {reader!r} reads its answer: only a last stage streams")
 
 

@@ -111,6 +111,11 @@ class ComponentSpec(SpecModel):
         " parameters that all requests share.",
     )
     replicas: ReplicasSpec = Field(default=ReplicasSpec(), description="How many there are.")
+    affinity: Name | None = Field(
+        default=None,
+        description="A group of the service's components: a worker has a replica of each of them,"
+        " or none, so that values among them stay on it.",
+    )
     calls_max: int = Field(
         default=0,
         ge=0,
@@ -148,6 +153,16 @@ class StageSpec(SpecModel):
     stream: bool = Field(
         default=False,
         description="Sends an engine's answer as it is made; on one stage that no other reads.",
+    )
+
+
+class RequestSpec(SpecModel):
+    """What a request to a service with stages is."""
+
+    schema_: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="schema",
+        description="JSON Schema of the request's body, which the router checks; up to 64 KiB.",
     )
 
 
@@ -207,6 +222,9 @@ class ServiceSpec(SpecModel):
         default_factory=dict,
         max_length=64,
         description="Name to value of the reply, such as text: answer.completion.",
+    )
+    request: RequestSpec = Field(
+        default=RequestSpec(), description="What a request is, where there are stages."
     )
     slo: SloSpec = Field(default=SloSpec(), description="What replies should keep.")
     limits: RequestLimitsSpec = Field(

@@ -31,6 +31,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
         inputs: name to reference, as text.
         params: with templates in texts.
         stream: whether the engine's answer is sent as it is made.
+        affinity: the group of its component, whose stages run on one worker; empty for none.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     inputs: dict[str, str] = {}
     params: dict[str, Any] = {}
     stream: bool = False
+    affinity: str = ""
 
     @property
     def is_python(self) -> bool:
