@@ -427,7 +427,12 @@ POLICY = CachePolicy(
     verify=Verify(sample=0.02, min_trust=3),
 )
 _COMPONENT = ComponentPlan(
-    name="llm", step=PLAN.steps[0], replicas_min=2, replicas_max=3, calls_max=16
+    name="llm",
+    step=PLAN.steps[0],
+    replicas_min=2,
+    replicas_max=3,
+    calls_max=16,
+    affinity="docs",
 )
 SERVICE = ServiceRecord(
     namespace="team-a",
@@ -453,6 +458,9 @@ SERVICE = ServiceRecord(
         StoredToken(id="t1", hash="ab" * 32, created_s=1_700_000_060.5, expires_s=1_700_000_061.5),
     ),
     uid="uid-1",
+    runs={"vectors": "index-1"},
+    uploads={"base": "cas:model:x.y"},
+    labels={"team": "a"},
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

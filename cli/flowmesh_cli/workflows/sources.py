@@ -35,7 +35,7 @@ class Source:
     Attributes:
         file: the file's name as the user gave it; relative paths start from ``folder``.
         document: its values and their positions.
-        workflow, policy: the validated object; one of them is set, neither for a pool or a quota.
+        workflow, policy: the validated object; at most one of them is set.
         uploads: references of uploaded local inputs, by the input's name.
         plan: the compiled workflow, without uploads; None where it was not compiled.
     """
@@ -75,6 +75,7 @@ class Sources:
     policies: list[Source]
     pools: list[Source]
     quotas: list[Source]
+    services: list[Source]
 
 
 def read_sources(chosen: WorkflowSelection) -> Sources:
@@ -101,7 +102,7 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     policies = [s for s in sources if s.policy is not None]
     others = {
         kind: [s for s in sources if s.document.value.get("kind") == kind]
-        for kind in ("FlowMeshWorkerPool", "FlowMeshQuota")
+        for kind in ("FlowMeshWorkerPool", "FlowMeshQuota", "FlowMeshService")
     }
     return Sources(workflows, policies, *others.values())
 
