@@ -11,7 +11,7 @@ from flowmesh_core.protocol.router_services import (
     token_hash,
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
-from flowmesh_serving.stages.request_schemas import RequestSchemas
+from flowmesh_serving.request_schemas import RequestSchemas
 
 
 class Caller(NamedTuple):

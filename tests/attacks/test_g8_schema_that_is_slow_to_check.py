@@ -17,7 +17,7 @@ from flowmesh_core.protocol.router_services import (
     ServiceToken,
     token_hash,
 )
-from flowmesh_serving.stages.request_schemas import _STEPS_MAX
+from flowmesh_serving.request_schemas import _STEPS_MAX
 
 pytestmark = pytest.mark.slow
 CODE = "def compute(batch):\n    return [call['q'] for call in batch]\n"

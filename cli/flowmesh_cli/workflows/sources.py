@@ -18,6 +18,7 @@ from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
@@ -132,7 +133,7 @@ def _read_file(file: Path) -> tuple[list[Source], list[str]]:
     sources = []
     for item in loaded:
         found = item.object
-        wrong = check_loaded(item, catalog)
+        wrong = check_loaded(item, catalog, check_call=stage_problems)
         if isinstance(found, FlowMeshWorkflow):
             missing = missing_files(item.document.value, folder)
             wrong += [item.document.locate(p) for p in missing]

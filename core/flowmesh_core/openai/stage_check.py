@@ -10,9 +10,9 @@ from typing import Any
 from flowmesh_core.graph.engine_stages import NOT_IN_STAGES, CallProblem
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import EMBEDDINGS, check_request, parameter_names
+from flowmesh_core.openai.topk_request import TOPK_PARAMETERS, check_topk
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.stages.stage_calls import TOPK_PATH, engine_name, openai_body, stage_name
-from flowmesh_core.stages.topk_request import TOPK_PARAMETERS, check_topk
 
 _MISSING, _TYPE = "missing_required_parameter", "invalid_type"
 _NEEDS_TEXT = 'expected a text to embed, such as text: "{{ request.question }}"'

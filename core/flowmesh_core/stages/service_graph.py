@@ -19,6 +19,8 @@ from flowmesh_core.stages.values import (
 
 REPLY = "reply"
 """The name of the join of a reply, which is no stage's: it is of the router."""
+CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
+"""Paths of OpenAI's API that answer a stage; ``openai.request`` has all."""
 COMPONENTS_PATH = "/components/"
 """Where an engine host answers calls of its Python components: this and the component's name."""
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flowmesh_core.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
+from flowmesh_core.stages.service_graph import CHAT, COMPLETIONS, EMBEDDINGS
 
 GENERATE, EMBED, TOPK = "llm.generate", "llm.embed", "retrieve.topk"
 TOPK_PATH = "/retrieve/topk"

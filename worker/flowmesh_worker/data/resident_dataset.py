@@ -1,7 +1,4 @@
-"""A data set as a folder: the manifest and the chunks, for an engine that keeps it loaded.
-
-Written by the cache of components, for replicas of services; read by the engine host.
-"""
+"""Fetches a data set that an engine of a service keeps loaded; called by the component cache."""
 
 import asyncio
 import os
@@ -15,10 +12,9 @@ from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import BlobFiles, BlobStore
-from flowmesh_worker.engine_api import DatasetInput, TreeInput
+from flowmesh_worker.engines.resident_dataset import MANIFEST, chunk_name
 
 DATASET = "dataset"
-_MANIFEST = "manifest.json"
 _CHUNKS_AT_ONCE = 8
 
 
@@ -58,11 +54,11 @@ async def fetch_dataset(blobs: DatasetBlobs, artifact: Artifact, target: Path) -
 
     async def fetch(number: int, chunk: Digest) -> None:
         async with limit:
-            await blobs.fetch(chunk, partial / _chunk_name(number))
+            await blobs.fetch(chunk, partial / chunk_name(number))
 
     try:
         partial.mkdir(parents=True)
-        (partial / _MANIFEST).write_bytes(data)
+        (partial / MANIFEST).write_bytes(data)
         async with asyncio.TaskGroup() as group:
             for number, chunk in enumerate(manifest.chunks):
                 group.create_task(fetch(number, chunk.blob))
@@ -76,19 +72,3 @@ async def fetch_dataset(blobs: DatasetBlobs, artifact: Artifact, target: Path) -
             raise store_error(error, str(target)) from error
         raise
     return manifest.blob_bytes
-
-
-def resident_dataset(folder: TreeInput) -> DatasetInput:
-    """Returns the data set of a folder that :func:`fetch_dataset` has written.
-
-    Raises:
-        IdentityMismatchError: the manifest is that of another data set.
-    """
-    digest = Digest(folder.digest)
-    manifest = decode_manifest_of((folder.path / _MANIFEST).read_bytes(), digest, digest)
-    files = tuple(folder.path / _chunk_name(number) for number in range(len(manifest.chunks)))
-    return DatasetInput(manifest, files)
-
-
-def _chunk_name(number: int) -> str:
-    return f"{number:06}.parquet"

@@ -8,6 +8,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.request import check_request
+from flowmesh_core.openai.topk_request import check_topk
 from flowmesh_core.protocol.serving import (
     CallEnded,
     ComponentCall,
@@ -18,7 +19,6 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.joins import MatchedSet
 from flowmesh_core.stages.service_graph import LoadedGraph, LoadedStage
 from flowmesh_core.stages.stage_calls import TOPK_PATH, engine_value, openai_body
-from flowmesh_core.stages.topk_request import check_topk
 from flowmesh_core.stages.values import ValueReference, fill_tree, part_of
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink
 from flowmesh_worker.serving.stage_values import StageData

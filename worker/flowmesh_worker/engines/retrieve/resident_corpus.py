@@ -13,8 +13,8 @@ from flowmesh_core.catalog.builtin.retrieve import TOPK
 from flowmesh_core.errors import AttemptError
 from flowmesh_core.identity.coerce import default_of
 from flowmesh_core.openai.errors import OpenAiError, invalid_value
+from flowmesh_core.openai.topk_request import TOPK_PARAMETERS, check_topk
 from flowmesh_core.stages.stage_calls import FOUND, ROWS
-from flowmesh_core.stages.topk_request import TOPK_PARAMETERS, check_topk
 from flowmesh_worker.engine_api import DatasetInput, ServingAnswer
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.retrieve.nearest import nearest

@@ -8,7 +8,6 @@ from typing import Any
 
 from flowmesh_core.dataset import ColumnType, Schema, dataset_digest
 from flowmesh_core.stages.stage_calls import TOPK_PATH
-from flowmesh_worker.data.resident_dataset import resident_dataset
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
@@ -23,6 +22,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.eval.scorer import require_columns
+from flowmesh_worker.engines.resident_dataset import resident_dataset
 from flowmesh_worker.engines.retrieve.nearest import Found, nearest
 from flowmesh_worker.engines.retrieve.resident_corpus import ResidentCorpus
 from flowmesh_worker.engines.retrieve.vectors import read_vectors, refuse_without_direction
