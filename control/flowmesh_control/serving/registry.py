@@ -41,7 +41,6 @@ from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.sharing.scopes import namespace_scope
-from flowmesh_core.spec.service import FlowMeshService
 
 SERVICES_MAX = 100
 """Services of one namespace."""
@@ -178,16 +177,17 @@ class ServiceRegistry:
         for record in self._records.all():
             if not record.runs:
                 continue
-            service = FlowMeshService.model_validate(record.document)
-            followed = named_outputs(service, followed=True)
-            newest = self._outputs.newest_runs(record.namespace, followed) if followed else {}
-            if any(record.runs.get(name) != uid for name, uid in newest.items()):
-                application = ServiceApplication(record.document, "", record.uploads)
-                try:
-                    await self.apply(application, record.labels, record.uid)
-                    self.delays.pop(record.id, None)
-                except FlowMeshError as error:
-                    self.delays[record.id] = str(error)
+            try:
+                await self._follow(record)
+            except FlowMeshError as error:
+                self.delays[record.id] = str(error)
+
+    async def _follow(self, record: ServiceRecord) -> None:
+        application = ServiceApplication(record.document, "", record.uploads)
+        followed = named_outputs(parse_service(application), followed=True)
+        newest = self._outputs.newest_runs(record.namespace, followed) if followed else {}
+        if any(record.runs.get(name) != uid for name, uid in newest.items()):
+            await self.apply(application, record.labels, record.uid)
 
     async def remove(self, namespace: str, name: str) -> None:
         """Deletes a service; its replicas close when their calls have ended.

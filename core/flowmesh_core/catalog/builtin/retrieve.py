@@ -77,6 +77,7 @@ TOPK = EngineContract(
     adds_columns=("$output", "$context"),
     work_unit="rows",
     base_memory_mib=512,
+    component_memory_factor=3.0,
     doc="Finds the corpus's rows nearest to every query, by exact search: no index, and scores that"
     " depend neither on the batch nor on the machine.",
     examples=(
