@@ -31,7 +31,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.graph.component_plan import ComponentPlan
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.graph.service_stages import compile_stages
-from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_serving.service_file import write_services
@@ -123,7 +123,7 @@ async def started(
 ) -> AsyncIterator[Chain]:
     """Yields the processes of a service, with these components a worker; they may still load."""
     token = ServiceToken(token_hash(TOKEN), "bench")
-    graph = compile_stages(declared.spec, lambda *_: None, stage_problem)
+    graph = compile_stages(declared.spec, lambda *_: None, stage_problems)
     entry = ServiceEntry(SERVICE, "chain", (token,), graph=graph, in_flight_max=256)
     write_services(folder / "services.json", (msgspec.structs.replace(entry, max_in_flight=256),))
     chain = Chain()

@@ -17,6 +17,7 @@ FOLDERS_OF_THE_WORKER = {
     "decoding",
     "errors",
     "identity",
+    "json_schemas",
     "openai",
     "protocol",
     "serving",  # the queue of calls alone: its other modules are in the rule

@@ -7,10 +7,11 @@ def words(text):
 
 
 def best(batch):
-    """Returns the best text for each call, and all texts that were found."""
+    """Returns the best text for each call, and all texts that were found, the best first."""
     results = []
     for call in batch:
         wanted = words(call["question"])
-        ranked = sorted(call["found"], key=lambda text: (-len(wanted & words(text)), len(text)))
+        texts = [row["text"] for row in call["found"]]
+        ranked = sorted(texts, key=lambda text: (-len(wanted & words(text)), len(text)))
         results.append({"text": ranked[0], "rows": ranked})
     return results

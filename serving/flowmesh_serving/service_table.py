@@ -11,6 +11,7 @@ from flowmesh_core.protocol.router_services import (
     token_hash,
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_serving.request_schemas import RequestSchemas
 
 
 class Caller(NamedTuple):
@@ -26,6 +27,7 @@ class ServiceTable:
     Attributes:
         is_known: whether they have been read.
         tenants: the namespaces that may call any of them.
+        requests: the schemas of requests to them.
     """
 
     def __init__(self) -> None:
@@ -34,6 +36,7 @@ class ServiceTable:
         self._tenants: dict[str, tuple[str, ...]] = {}
         self.tenants: tuple[str, ...] = ()
         self.is_known = False
+        self.requests = RequestSchemas()
         self._graphs: dict[str, LoadedGraph] = {}
 
     @property
@@ -46,6 +49,7 @@ class ServiceTable:
         self._graphs = {
             s.service: LoadedGraph(s.graph) for s in listed.services if s.graph is not None
         }
+        self.requests.use(listed.services)
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
         self._services = {s.service: s for s in listed.services}
         self._tenants = {

@@ -11,7 +11,7 @@ from flowmesh_control.serving.fleet import fleet_view
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand
+from flowmesh_core.serving.plan.component_demand import ComponentDemand
 
 INFO = signature("model", memory_mib=100, engine="test.noop", capacity=4)
 OPENING = PrewarmSpec(INFO.signature, "test.noop", 1, 1, memory_mib=100)

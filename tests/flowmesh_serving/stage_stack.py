@@ -24,7 +24,7 @@ from tests.flowmesh_serving.stack import (
 
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.graph.service_stages import compile_stages
-from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_worker.ipc.frames import Start
@@ -56,7 +56,7 @@ def python(code: str, function: str, **more: Any) -> dict[str, Any]:
 def entry_of(service: FlowMeshService, **more: Any) -> ServiceEntry:
     """Returns what the router's list has of the service."""
     token = ServiceToken(token_hash(TOKEN), "team-a")
-    graph = compile_stages(service.spec, lambda *_: None, stage_problem)
+    graph = compile_stages(service.spec, lambda *_: None, stage_problems)
     return ServiceEntry(SERVICE, "ask", (token,), graph=graph, **more)
 
 

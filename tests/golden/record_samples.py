@@ -447,9 +447,15 @@ _ENTRY = ServiceEntry(
     on_late="refuse",
     request_bytes_max=65_536,
     max_in_flight=13,
+    request_schema={"type": "object"},
 )
 _COMPONENT = ComponentPlan(
-    name="llm", step=PLAN.steps[0], replicas_min=2, replicas_max=3, calls_max=16
+    name="llm",
+    step=PLAN.steps[0],
+    replicas_min=2,
+    replicas_max=3,
+    calls_max=16,
+    affinity="docs",
 )
 SERVICE = ServiceRecord(
     namespace="team-a",
@@ -477,6 +483,9 @@ SERVICE = ServiceRecord(
         StoredToken(id="t1", hash="ab" * 32, created_s=1_700_000_060.5, expires_s=1_700_000_061.5),
     ),
     uid="uid-1",
+    runs={"vectors": "index-1"},
+    uploads={"base": "cas:model:x.y"},
+    labels={"team": "a"},
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

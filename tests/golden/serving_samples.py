@@ -28,6 +28,7 @@ GRAPH = ServiceGraph(
             inputs={"found": "hits.rows"},
             params={"k": 8},
             stream=True,
+            affinity="docs",
         ),
     ),
     reply={"text": "best.text"},

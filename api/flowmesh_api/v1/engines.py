@@ -20,6 +20,7 @@ class EnginePort(msgspec.Struct, frozen=True):
         mixable: whether one engine instance serves several of these at once.
         reduction: how chunks of a row-wise step become one; only for ports other than data sets.
         only_with: of an output, the parameter and value without which the port does not exist.
+        resident: whether a replica of a service loads the artifact and keeps it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class EnginePort(msgspec.Struct, frozen=True):
     reduction: str
     doc: str
     only_with: Choice | None
+    resident: bool = False
 
 
 class EngineParameter(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.service_stages import compile_stages
-from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.document import Document, parse_documents
 from flowmesh_core.spec.error_messages import problems_of
 from flowmesh_core.spec.paths import path_text
@@ -72,7 +72,7 @@ def read_service(path: Path, namespace: str) -> DescribedService:
     def report(keys: Keys, message: str) -> None:
         found.append(document.locate(Problem(path_text(keys), message)))
 
-    graph = compile_stages(service.spec, report, stage_problem)
+    graph = compile_stages(service.spec, report, stage_problems)
     if found:
         raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
     return DescribedService(value, service, graph)

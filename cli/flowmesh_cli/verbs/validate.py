@@ -50,6 +50,7 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
                 "policies": [s.document.value["metadata"]["name"] for s in sources.policies],
                 "pools": [s.document.value["metadata"]["name"] for s in sources.pools],
                 "quotas": [s.document.value["metadata"]["name"] for s in sources.quotas],
+                "services": [s.document.value["metadata"]["name"] for s in sources.services],
             }
         )
         return
@@ -61,6 +62,7 @@ def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool
         ("cache policy", sources.policies),
         ("pool", sources.pools),
         ("quota", sources.quotas),
+        ("service", sources.services),
     )
     for what, others in others_by_kind:
         for source in others:

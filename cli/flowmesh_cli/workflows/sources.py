@@ -18,6 +18,7 @@ from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
@@ -35,7 +36,7 @@ class Source:
     Attributes:
         file: the file's name as the user gave it; relative paths start from ``folder``.
         document: its values and their positions.
-        workflow, policy: the validated object; one of them is set, neither for a pool or a quota.
+        workflow, policy: the validated object; at most one of them is set.
         uploads: references of uploaded local inputs, by the input's name.
         plan: the compiled workflow, without uploads; None where it was not compiled.
     """
@@ -75,6 +76,7 @@ class Sources:
     policies: list[Source]
     pools: list[Source]
     quotas: list[Source]
+    services: list[Source]
 
 
 def read_sources(chosen: WorkflowSelection) -> Sources:
@@ -101,7 +103,7 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     policies = [s for s in sources if s.policy is not None]
     others = {
         kind: [s for s in sources if s.document.value.get("kind") == kind]
-        for kind in ("FlowMeshWorkerPool", "FlowMeshQuota")
+        for kind in ("FlowMeshWorkerPool", "FlowMeshQuota", "FlowMeshService")
     }
     return Sources(workflows, policies, *others.values())
 
@@ -131,7 +133,7 @@ def _read_file(file: Path) -> tuple[list[Source], list[str]]:
     sources = []
     for item in loaded:
         found = item.object
-        wrong = check_loaded(item, catalog)
+        wrong = check_loaded(item, catalog, check_call=stage_problems)
         if isinstance(found, FlowMeshWorkflow):
             missing = missing_files(item.document.value, folder)
             wrong += [item.document.locate(p) for p in missing]

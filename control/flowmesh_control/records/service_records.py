@@ -85,6 +85,9 @@ class ServiceRecord(msgspec.Struct, frozen=True):
         failure: why the models of the last generation could not be imported; else empty.
         tokens: those that may call it, the oldest first.
         uid: of the service's object in a cluster; empty where it has none.
+        runs: by input, the run whose output the service uses.
+        uploads: references to stored content that the application gave, by input.
+        labels: of the namespace, when the service was applied.
     """
 
     namespace: str
@@ -98,6 +101,9 @@ class ServiceRecord(msgspec.Struct, frozen=True):
     failure: str = ""
     tokens: tuple[StoredToken, ...] = ()
     uid: str = ""
+    runs: dict[str, str] = {}
+    uploads: dict[str, str] = {}
+    labels: dict[str, str] = {}
 
     @property
     def id(self) -> str:

@@ -10,7 +10,7 @@ from flowmesh_core.machine import serving
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.fleet_snapshot import worker_views
 from flowmesh_core.machine.state import State
-from flowmesh_core.serving.plan.replica_placement import FleetView
+from flowmesh_core.serving.plan.component_demand import FleetView
 
 
 def fleet_view(state: State, pools: Sequence[PoolView], now_s: float) -> FleetView:

@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
-from pydantic import ValidationError
 
 from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.problems import Problem
@@ -22,25 +21,27 @@ from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.service_records import (
     PendingRelease,
-    ReleasedComponent,
     ServiceRecord,
     ServiceRecords,
-    ServiceRelease,
 )
 from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_control.runs.uploads import UploadStore
+from flowmesh_control.serving.published_outputs import PublishedOutputs, named_outputs
+from flowmesh_control.serving.service_content import (
+    parse_service,
+    uploads_beside_outputs,
+    with_models,
+)
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, SpecError
 from flowmesh_core.graph.plan import ArtifactSource, Source
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.identity import digest_bytes
-from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_core.sharing.scopes import namespace_scope
-from flowmesh_core.spec.error_messages import problems_of
-from flowmesh_core.spec.service import FlowMeshService
 
 SERVICES_MAX = 100
 """Services of one namespace."""
@@ -84,6 +85,7 @@ class ServiceRegistry:
         self._revocations = revocations
         self._admission = admission
         self._views = views
+        self._outputs = PublishedOutputs(views)
         self._clock = clock
         self._lock = asyncio.Lock()
         self.delays: dict[str, str] = {}
@@ -132,17 +134,20 @@ class ServiceRegistry:
             SpecError: everything that is wrong with it.
             ConflictError: its namespace has too many.
         """
-        service = _parsed(application)
+        service = parse_service(application)
         metadata = service.metadata
         scopes = self._policies.scopes(metadata.namespace, dict(labels))
-        plan = compile_service(service, self._catalog, dict(application.uploads), stage_problem)
+        outputs = await self._outputs.find(service)
+        uploads = uploads_beside_outputs(service, application.uploads) | outputs.references
+        plan = compile_service(service, self._catalog, uploads, stage_problems)
         artifacts = await self._stored(plan, scopes)
         document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)
         async with self._lock:
             known = self._records.get(metadata.namespace, metadata.name)
             if known is not None and known.uid != object_uid:
                 known = None
-            if known is not None and known.document == document and not known.failure:
+            is_same = known is not None and (known.document, known.runs) == (document, outputs.runs)
+            if known is not None and is_same and not known.failure:
                 return known
             self._check_count(metadata.namespace, known)
             uid = f"service-{metadata.name}-{secrets.token_hex(4)}" if plan.imports.steps else ""
@@ -159,9 +164,32 @@ class ServiceRegistry:
                 release=None if known is None else known.release,
                 tokens=() if known is None else known.tokens,
                 uid=object_uid,
+                runs=outputs.runs,
+                uploads=dict(application.uploads),
+                labels=dict(labels),
             )
             await self._records.put(record)
         return record
+
+    async def follow(self) -> None:
+        """Applies services again whose followed outputs newer runs have published.
+
+        One that cannot go on now is tried again the next time.
+        """
+        for record in self._records.all():
+            if not record.runs:
+                continue
+            try:
+                await self._follow(record)
+            except FlowMeshError as error:
+                self.delays[record.id] = str(error)
+
+    async def _follow(self, record: ServiceRecord) -> None:
+        application = ServiceApplication(record.document, "", record.uploads)
+        followed = named_outputs(parse_service(application), followed=True)
+        newest = self._outputs.newest_runs(record.namespace, followed) if followed else {}
+        if any(record.runs.get(name) != uid for name, uid in newest.items()):
+            await self.apply(application, record.labels, record.uid)
 
     async def remove(self, namespace: str, name: str) -> None:
         """Deletes a service; its replicas close when their calls have ended.
@@ -219,7 +247,7 @@ class ServiceRegistry:
         async with self._lock:
             current = self._records.get(service.namespace, service.name)
             if models is not None and current is service:  # else it has another content since
-                await self._records.put(_with_models(service, pending, models))
+                await self._records.put(with_models(service, pending, models))
 
     def _check_count(self, namespace: str, known: ServiceRecord | None) -> None:
         count = sum(s.namespace == namespace for s in self._records.all())
@@ -272,31 +300,3 @@ class ServiceRegistry:
         compiled = Compiled(service.document, plan, pending.scopes, pending.artifacts, {})
         digest = digest_bytes(f"service {service.id} {pending.uid}".encode())
         await self._admission.accept_plan(compiled, digest, uid=pending.uid)
-
-
-def _parsed(application: ServiceApplication) -> FlowMeshService:
-    document = dict(application.document)
-    metadata = document.get("metadata")
-    if application.namespace and isinstance(metadata, dict):
-        document["metadata"] = {**metadata, "namespace": application.namespace}
-    document.pop("status", None)
-    try:
-        return FlowMeshService.model_validate(document)
-    except ValidationError as error:
-        raise SpecError(problems_of(error, FlowMeshService)) from error
-
-
-def _with_models(
-    service: ServiceRecord, pending: PendingRelease, models: dict[Source, Artifact] | str
-) -> ServiceRecord:
-    if isinstance(models, str):
-        return msgspec.structs.replace(service, failure=models)
-    components = tuple(
-        ReleasedComponent(c, {e.port: models[e.sources[0]] for e in c.step.edges})
-        for c in pending.plan.components
-    )
-    named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
-    name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
-    scopes = pending.scopes
-    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
-    return msgspec.structs.replace(service, pending=None, release=release)

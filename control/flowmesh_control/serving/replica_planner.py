@@ -1,6 +1,7 @@
 """Keeps the replicas of services where they should be: one plan a second, while there are any."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
@@ -27,15 +28,24 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.graph.python_components import (
+    CODE_COMPONENT,
+    TRUSTED_CODE_TRUST,
+    TRUSTED_PARAM,
+)
 from flowmesh_core.machine import serving
 from flowmesh_core.machine.action_spec import opening_of, signature_info
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import RouterAddress
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand, ServingPlan
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.serving.plan.component_demand import ComponentDemand
+from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
+FOLLOW_ROUNDS = 10
+"""Services learn of newer outputs once in so many rounds."""
 log = logging.getLogger("flowmesh.control")
 
 
@@ -84,8 +94,10 @@ class ReplicaPlanner:
         Workers first get the time to report the replicas that they hold.
         """
         await asyncio.sleep(self._state.settings.sync_window_s)
-        while True:
+        for round_number in itertools.count():
             try:
+                if round_number % FOLLOW_ROUNDS == 0:
+                    await self._registry.follow()
                 await self._registry.resolve()
                 await self.update()
             except FlowMeshError as error:  # such as a store that does not answer
@@ -227,13 +239,14 @@ class ReplicaPlanner:
             info.requirement.memory_mib, self._state.learned.reserve_mib(info.signature)
         )
         opening = msgspec.structs.replace(
-            opening_of(info, step, contract, component.models),
+            opening_of(info, step, contract, _without_manifests(component.models)),
             memory_mib=memory_mib,
             read_scopes=release.read_scopes,
         )
         salt = self._state.prefix_salt(namespace_scope(service.namespace))
         reserved = self._state.reserved_pools or {}
-        info = info.with_trust(release.min_trust)
+        trusted = bool(step.params.get(TRUSTED_PARAM)) and step.engine == CODE_COMPONENT
+        info = info.with_trust(max(release.min_trust, TRUSTED_CODE_TRUST if trusted else 0))
         return ComponentDemand(
             service=service.id,
             component=component.plan.name,
@@ -244,7 +257,14 @@ class ReplicaPlanner:
             calls_max=component.plan.calls_max,
             salts={service.namespace: salt},
             reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
+            affinity=component.plan.affinity,
+            trusted=trusted,
         )
+
+
+def _without_manifests(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
+    """Leaves out the manifests of data sets, which a worker reads from the store."""
+    return {port: msgspec.structs.replace(a, manifest=None) for port, a in models.items()}
 
 
 def _components(service: ServiceRecord) -> tuple[ReleasedComponent, ...]:

@@ -7,8 +7,9 @@ worker count: what a worker reports of others changes nothing.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flowmesh_core.machine.state import State
+from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
 from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand, FleetView, ServingPlan
+from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.serving.plan.serving_plan import (
     PlannedComponent,
     PlannedService,

@@ -74,6 +74,8 @@ class Port:
             part of the signature.
         mixable: whether one engine instance serves several of these at once (LoRA adapters), so
             that it is not part of the signature.
+        resident: for inputs, whether a replica of a service loads the artifact once and keeps it,
+            though in a workflow each action brings its own.
         reduction: how chunks of a row-wise step become one; only for ports other than data sets.
         doc: one sentence.
         only_with: for outputs, a parameter and the value that it must have for the port to exist,
@@ -90,6 +92,12 @@ class Port:
     reduction: Reduction = Reduction.CONCAT
     doc: str = ""
     only_with: Choice | None = None
+    resident: bool = False
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether an instance of a service loads the artifact at its start."""
+        return self.resident or (self.component and not self.mixable)
 
 
 @dataclass(frozen=True, slots=True)

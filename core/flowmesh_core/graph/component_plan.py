@@ -14,6 +14,7 @@ class ComponentPlan(msgspec.Struct, frozen=True):
         step: the engine as a step of a workflow would have it; its edges are the models.
         replicas_min: the least number of replicas, at least 1; ``replicas_max`` the most.
         calls_max: requests that one runs at once; 0 for what the engine can.
+        affinity: the group whose replicas are on one worker together; empty for none.
     """
 
     name: str
@@ -21,6 +22,7 @@ class ComponentPlan(msgspec.Struct, frozen=True):
     replicas_min: int = 1
     replicas_max: int = 1
     calls_max: int = 0
+    affinity: str = ""
 
 
 def resources_of(spec: ResourcesSpec) -> Resources:

@@ -14,11 +14,16 @@ from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
 from flowmesh_core.graph.plan import Resources, StepPlan
 from flowmesh_core.graph.python_code import python_problem
+from flowmesh_core.graph.service_groups import replica_bounds
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.spec.service import ComponentSpec, ServiceSpec
 
 CODE_COMPONENT = "code.component"
 """The engine that hosts them."""
+TRUSTED_PARAM = "trusted"
+"""Its parameter for code that runs outside the sandbox."""
+TRUSTED_CODE_TRUST = 2
+"""The least trust of a pool that runs such code, beside what the worker's owner allows."""
 _HOST_MIB = 128
 """What a host needs beside the code's own memory."""
 _AUTO_MAX = 64
@@ -39,7 +44,7 @@ def component_hosts(namespace: str, spec: ServiceSpec) -> dict[str, dict[str, An
         params = {
             "components": [_loaded(name, one) for name, one in sorted(components.items())],
             "namespace": namespace,
-            "trusted": next(iter(components.values())).trusted,
+            TRUSTED_PARAM: next(iter(components.values())).trusted,
             "memoryMib": memory_mib(next(iter(components.values()))),
             "onLate": spec.slo.on_late,
         }
@@ -61,7 +66,7 @@ def python_component(
     keys: Keys = ("spec", "components", name)
     contract = scope.catalog.newest(CODE_COMPONENT)
     assert spec.python is not None, "compiled as an engine"
-    if spec.python.file:
+    if spec.python.file and not scope.validate_only:
         text = (
             f"{spec.python.file!r} was not read: give its content as code; `fmesh services"
             " manifest FILE` prints the service so"
@@ -86,8 +91,7 @@ def python_component(
         edges=(),
         resources=_resources(spec),
     )
-    least = max(1, spec.replicas.min)
-    return ComponentPlan(name, step, least, max(least, spec.replicas.max), spec.calls_max)
+    return ComponentPlan(name, step, *replica_bounds(spec), spec.calls_max, spec.affinity or "")
 
 
 def memory_mib(spec: ComponentSpec) -> int:
@@ -104,7 +108,7 @@ def _resources(spec: ComponentSpec) -> Resources:
 
 
 def _host_key(name: str, spec: ComponentSpec) -> str:
-    shared = (spec.trusted, spec.replicas, spec.resources, spec.calls_max)
+    shared = (spec.trusted, spec.affinity, spec.replicas, spec.resources, spec.calls_max)
     return f"{name if spec.own_host else ''} {shared!r}"
 
 

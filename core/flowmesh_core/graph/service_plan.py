@@ -13,20 +13,25 @@ from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
+from flowmesh_core.graph.engine_stages import CheckCall
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
+from flowmesh_core.graph.published_inputs import read_outputs
 from flowmesh_core.graph.python_components import component_hosts, python_component
-from flowmesh_core.graph.service_stages import CheckCall, compile_stages
+from flowmesh_core.graph.service_groups import replica_bounds
+from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, WorkflowSpec
 from flowmesh_core.stages.service_graph import ServiceGraph
+from flowmesh_core.stages.stage_calls import EMBED
 
 _INPUTS = "inputs."
+_IMPLEMENTATION, _VLLM = "implementation", "vllm"
 
 
 class ServicePlan(msgspec.Struct, frozen=True):
@@ -49,25 +54,32 @@ def compile_service(
     service: FlowMeshService,
     catalog: Catalog,
     uploads: dict[str, str] | None = None,
-    check_call: CheckCall = lambda *_: None,
+    check_call: CheckCall = lambda *_: (),
+    *,
+    validate_only: bool = False,
 ) -> ServicePlan:
     """Compiles a service.
 
     Args:
         service: the validated document.
         catalog: the known engines.
-        uploads: references to the stored content of ``./`` inputs, by name.
+        uploads: references to the stored content of ``./`` inputs and of outputs, by name.
         check_call: checks what a stage asks of an engine.
+        validate_only: the plan is not run, so content may be missing.
 
     Raises:
         SpecError: with all problems of the service.
     """
     metadata, spec = service.metadata, service.spec
+    own = {name: one for name, one in spec.inputs.items() if one.output is None}
     workflow = FlowMeshWorkflow.model_construct(
-        metadata=metadata, spec=WorkflowSpec.model_construct(inputs=spec.inputs, steps=[])
+        metadata=metadata, spec=WorkflowSpec.model_construct(inputs=own, steps=[])
     )
-    scope = CompileContext(workflow, catalog, Limits(), uploads or {}, {}, validate_only=False)
+    scope = CompileContext(
+        workflow, catalog, Limits(), uploads or {}, {}, validate_only=validate_only
+    )
     read_inputs(scope)
+    read_outputs(scope, spec.inputs)
     graph = compile_stages(spec, scope.report, check_call)
     hosts = component_hosts(metadata.namespace, spec)
     components = tuple(
@@ -106,15 +118,14 @@ def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> Compone
         resources=resources_of(spec.resources),
         minor=needed_minor(contract, params, fields),
     )
-    least = max(1, spec.replicas.min)
-    return ComponentPlan(name, step, least, max(least, spec.replicas.max), spec.calls_max)
+    return ComponentPlan(name, step, *replica_bounds(spec), spec.calls_max, spec.affinity or "")
 
 
 def _edges(
     scope: CompileContext, contract: EngineContract, spec: ComponentSpec, keys: Keys
 ) -> tuple[Edge, ...]:
     """Returns where the models that the engine loads come from."""
-    ports = {p.name: p for p in contract.inputs if p.component and not p.mixable}
+    ports = {p.name: p for p in contract.inputs if p.is_loaded}
     if not ports:
         scope.report((*keys, "uses"), f"{contract.name} loads no model, so nothing stays loaded")
     found = []
@@ -158,6 +169,20 @@ def _given(
             (params if name in shared else fields)[name] = coerce(param, value)
         except IdentityError as e:
             scope.report((*keys, name), e.message)
+    if contract.name == EMBED:
+        _use_pooling_engine(scope, spec, fields, keys)
     if spec.resources.tensor_parallel and TENSOR_PARALLEL in named:
         fields[TENSOR_PARALLEL] = spec.resources.tensor_parallel
     return params, fields
+
+
+def _use_pooling_engine(
+    scope: CompileContext, spec: ComponentSpec, fields: dict[str, Any], keys: Keys
+) -> None:
+    """Has embeddings of a service made by vLLM: the other implementation answers no calls."""
+    if fields.get(_IMPLEMENTATION) == _VLLM:
+        return
+    if _IMPLEMENTATION in spec.with_:
+        text = f"{spec.with_[_IMPLEMENTATION]} answers no requests: expected {_VLLM}"
+        scope.report((*keys, _IMPLEMENTATION), text)
+    fields[_IMPLEMENTATION] = _VLLM

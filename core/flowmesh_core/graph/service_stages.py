@@ -4,22 +4,28 @@ Called by :mod:`service_plan`, and by ``fmesh serve`` for its router. All proble
 once.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
 
 from flowmesh_core.graph.compile_context import Keys
+from flowmesh_core.graph.engine_stages import (
+    CheckCall,
+    Report,
+    can_stream,
+    check_engine_stage,
+    engine_fields,
+)
+from flowmesh_core.graph.service_groups import check_affinity
+from flowmesh_core.graph.service_requests import check_request_schema
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.stages.service_graph import (
-    CHAT,
-    COMPLETIONS,
     COMPONENTS_PATH,
     REPLY,
     ServiceGraph,
     Stage,
 )
-from flowmesh_core.stages.stage_calls import ENGINE_FIELDS, openai_body
+from flowmesh_core.stages.stage_calls import GENERATE, TOPK
 from flowmesh_core.stages.values import (
     REQUEST,
     ValueReference,
@@ -28,20 +34,7 @@ from flowmesh_core.stages.values import (
     references_in,
 )
 
-Report = Callable[[Keys, str], None]
-CheckCall = Callable[[str, Mapping[str, Any]], "CallProblem | None"]
-"""Returns what is wrong with a request of OpenAI's API, given its path and body."""
 _STAGES: Keys = ("spec", "stages")
-_ENGINE = "llm.generate"
-_ENGINES = (_ENGINE, "test.echo")
-_NOT_IN_STAGES = frozenset({"model", "n", "stream", "streamOptions", "tools", "toolChoice"})
-
-
-class CallProblem(NamedTuple):
-    """What is wrong with a request: the parameter (empty for none), and the message."""
-
-    param: str
-    message: str
 
 
 def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> ServiceGraph | None:
@@ -55,6 +48,9 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
     if not spec.stages:
         if spec.reply:
             report(("spec", "reply"), "a service without stages has no reply of its own")
+        if spec.request.schema_:
+            text = "a service without stages has no request of its own"
+            report(("spec", "request", "schema"), text)
         _require_one_engine(spec, report)
         return None
     found = _Problems(report)
@@ -68,6 +64,8 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
             continue
         stage, sources = _stage(spec, one, keys, found.add, check_call)
         stages[one.name], needs[one.name] = stage, sources
+    check_request_schema(spec, found.add)
+    check_affinity(spec, found.add)
     _check_reply(spec, found.add)
     _check_streams(spec, needs, found.add)
     _check_use(spec, stages, needs, found.add)
@@ -97,6 +95,9 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
         if component.python is not None:
             text = "Python code answers stages only: add stages and a reply"
             report(("spec", "components", name, "python"), text)
+        elif component.uses == TOPK:
+            text = f"{TOPK} answers stages only: add stages and a reply"
+            report(("spec", "components", name, "uses"), text)
 
 
 def _stage(
@@ -128,28 +129,20 @@ def _stage(
         for name in one.inputs.keys() & one.with_.keys():
             report((*keys, "with", name), f"{name!r} is in inputs too: expected one of them")
     else:
-        path = COMPLETIONS if "prompt" in one.with_ else CHAT
-        _check_engine_call(component.uses, one, keys, report)
-        problem = check_call(path, openai_body(one.with_, one.component))
-        if problem is not None and component.uses in _ENGINES:
-            place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
-            report(place, problem.message)
+        path = check_engine_stage(component.uses, one, keys, report, check_call)
     known = {stage.name for stage in spec.stages} | {REQUEST}
     sources = list(dict.fromkeys(r.source for _, r in references if r.source in known))
-    stage = Stage(one.name, one.component, path, dict(one.inputs), dict(one.with_), one.stream)
+    affinity = component.affinity if component is not None else None
+    stage = Stage(
+        one.name,
+        one.component,
+        path,
+        dict(one.inputs),
+        dict(one.with_),
+        one.stream,
+        affinity or "",
+    )
     return stage, sources
-
-
-def _check_engine_call(uses: str, one: StageSpec, keys: Keys, report: Report) -> None:
-    if uses not in _ENGINES:
-        text = f"{uses} answers no stages: expected {_ENGINE}, or a Python component"
-        report((*keys, "component"), text)
-        return
-    for name in one.inputs:
-        text = f"{uses} reads no inputs in a stage: name values in texts of with"
-        report((*keys, "inputs", name), text)
-    for name in _NOT_IN_STAGES.intersection(one.with_):
-        report((*keys, "with", name), f"{name!r} is not for a stage: its value is one answer")
 
 
 def _check_reference(
@@ -166,8 +159,9 @@ def _check_reference(
     component = spec.components.get(stage.component)
     if component is None or component.python is not None or not reference.path:
         return
-    if reference.path[0] not in ENGINE_FIELDS:
-        hint = did_you_mean(reference.path[0], ENGINE_FIELDS)
+    fields = engine_fields(component.uses)
+    if fields and reference.path[0] not in fields:
+        hint = did_you_mean(reference.path[0], fields)
         report(keys, f"{component.uses} has no output {reference.path[0]!r}{hint}")
 
 
@@ -192,7 +186,9 @@ def _check_streams(spec: ServiceSpec, needs: Mapping[str, list[str]], report: Re
         component = spec.components.get(stage.component)
         if component is not None and component.python is not None:
             report(keys, "a Python component does not stream: expected an engine")
-        if reader := next((n for n, of in needs.items() if stage.name in of), ""):
+        elif component is not None and not can_stream(component.uses):
+            report(keys, f"{component.uses} does not stream: expected a stage of {GENERATE}")
+        elif reader := next((n for n, of in needs.items() if stage.name in of), ""):
             report(keys, f"stage {reader!r} reads its answer: only a last stage streams")
 
 

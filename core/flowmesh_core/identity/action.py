@@ -86,8 +86,8 @@ def signature(
         contract: the engine's contract.
         params: as for :func:`action_id`; only those marked batch-wide enter.
         fields: as for :func:`action_id`.
-        components: the digest on each input port; only those of ports that are components and not
-            mixable enter.
+        components: the digest on each input port; only those of ports that are resident, or
+            components and not mixable, enter.
         resource_class: the class of requested resources.
         mixed: the mixable ports that are connected, to whichever artifacts. An engine with adapters
             reserves memory for them and may sum in another order, so its results may differ from
@@ -98,7 +98,7 @@ def signature(
     """
     complete = _complete(contract, params)
     ports = {name: contract.input_port(name) for name in components}
-    loaded = {n: components[n] for n, p in ports.items() if p and p.component and not p.mixable}
+    loaded = {n: components[n] for n, p in ports.items() if p and p.is_loaded}
     return digest_value(
         "signature",
         [

@@ -86,6 +86,11 @@ MAX_BODY_BYTES = 2_000_000
 """The longest body, so that no prompt occupies an engine's tokenizer for seconds."""
 
 
+def parameter_names(path: str) -> frozenset[str]:
+    """Returns the parameters of an endpoint."""
+    return frozenset(_PARAMETERS[path])
+
+
 @dataclass(frozen=True, slots=True)
 class OpenAiRequest:
     """A checked request.

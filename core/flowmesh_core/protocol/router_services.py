@@ -7,6 +7,7 @@ default.
 """
 
 import hashlib
+from typing import Any
 
 import msgspec
 
@@ -49,6 +50,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         on_late: what becomes of a request that cannot be in time.
         request_bytes_max: the largest request of a service with stages.
         max_in_flight: requests of a service with stages that have not ended, of all callers.
+        request_schema: the JSON schema of requests to a service with stages; empty for none.
     """
 
     service: str
@@ -65,6 +67,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     on_late: str = "demote"
     request_bytes_max: int = 1 << 20
     max_in_flight: int = DEFAULT_IN_FLIGHT_MAX
+    request_schema: dict[str, Any] = {}
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

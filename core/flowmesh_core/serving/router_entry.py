@@ -33,4 +33,5 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
         on_late=slo.on_late,
         request_bytes_max=byte_count(limits.max_request_bytes),
         max_in_flight=limits.max_in_flight,
+        request_schema=spec.request.schema_,
     )

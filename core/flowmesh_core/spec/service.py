@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from flowmesh_core.spec.fields import Duration, Memory, Name, SpecModel, Variable
-from flowmesh_core.spec.inputs import InputSpec
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.service_inputs import ServiceInputSpec
 from flowmesh_core.spec.service_status import COMPONENTS_MAX, FlowMeshServiceStatus
 from flowmesh_core.spec.workflow import ResourcesSpec
 
@@ -110,6 +110,11 @@ class ComponentSpec(SpecModel):
         " parameters that all requests share.",
     )
     replicas: ReplicasSpec = Field(default=ReplicasSpec(), description="How many there are.")
+    affinity: Name | None = Field(
+        default=None,
+        description="A group of the service's components: a worker has a replica of each of them,"
+        " or none, so that values among them stay on it.",
+    )
     calls_max: int = Field(
         default=0,
         ge=0,
@@ -150,6 +155,16 @@ class StageSpec(SpecModel):
     )
 
 
+class RequestSpec(SpecModel):
+    """What a request to a service with stages is."""
+
+    schema_: dict[str, Any] = Field(
+        default_factory=dict,
+        alias="schema",
+        description="JSON Schema of the request's body, which the router checks; up to 64 KiB.",
+    )
+
+
 class SloSpec(SpecModel):
     """What replies should keep."""
 
@@ -186,10 +201,10 @@ class OpenAiSpec(SpecModel):
 class ServiceSpec(SpecModel):
     """What is served."""
 
-    inputs: dict[Name, InputSpec] = Field(
+    inputs: dict[Name, ServiceInputSpec] = Field(
         default_factory=dict,
         max_length=16,
-        description="Models from outside, by name; a release pins their content.",
+        description="Models and data sets from outside, by name; a release pins their content.",
     )
     components: dict[Name, ComponentSpec] = Field(
         min_length=1,
@@ -206,6 +221,9 @@ class ServiceSpec(SpecModel):
         default_factory=dict,
         max_length=64,
         description="Name to value of the reply, such as text: answer.completion.",
+    )
+    request: RequestSpec = Field(
+        default=RequestSpec(), description="What a request is, where there are stages."
     )
     slo: SloSpec = Field(default=SloSpec(), description="What replies should keep.")
     limits: RequestLimitsSpec = Field(

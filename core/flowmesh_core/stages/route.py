@@ -82,7 +82,8 @@ def route_request(
 ) -> RequestRoute:
     """Returns the route of a request.
 
-    While there is room, a stage goes to a worker that has most of its inputs; among these to one
+    Stages of one affinity group run on one worker, which has replicas of all its components. While
+    there is room, a stage goes to a worker that has most of its inputs; among these to one
     with replicas of most components, and which the route uses already; then to the least loaded.
 
     Args:
@@ -96,18 +97,49 @@ def route_request(
     """
     places: dict[str, str] = {}
     found = []
+    groups: dict[str, str] = {}
     components = Counter(w for some in options.values() for w in {o.worker for o in some})
     for name, loaded in graph.stages.items():
         component = loaded.stage.component
         left = [o for o in options.get(component, ()) if o.replica_id not in avoided]
+        group = loaded.stage.affinity
+        if group in groups:
+            left = [o for o in left if o.worker == groups[group]]
+        elif group:
+            left = _of_whole_groups(left, graph, group, options, avoided)
         if not left:
             raise NoReplicaError(component)
         sources = [places[source] for source in loaded.needs if source in places]
         best = min(left, key=lambda o: _rank(o, sources, components[o.worker], places))
         places[name] = best.worker
+        if group:
+            groups[group] = best.worker
         arity = len(loaded.needs)
         found.append(StageRoute(name, component, best.replica_id, best.worker, arity))
     return RequestRoute(version, tuple(found))
+
+
+def _of_whole_groups(
+    left: Sequence[RouteOption],
+    graph: LoadedGraph,
+    group: str,
+    options: Mapping[str, Sequence[RouteOption]],
+    avoided: Collection[str],
+) -> list[RouteOption]:
+    """Returns the options whose worker has replicas of all components of an affinity group.
+
+    Each has the load of the busiest of them there.
+    """
+    members = {s.stage.component for s in graph.stages.values() if s.stage.affinity == group}
+    loads = [
+        {o.worker: o.load for o in options.get(component, ()) if o.replica_id not in avoided}
+        for component in members
+    ]
+    return [
+        msgspec.structs.replace(o, load=max(load[o.worker] for load in loads))
+        for o in left
+        if all(o.worker in load for load in loads)
+    ]
 
 
 def _rank(

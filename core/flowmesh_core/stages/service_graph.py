@@ -19,7 +19,7 @@ from flowmesh_core.stages.values import (
 
 REPLY = "reply"
 """The name of the join of a reply, which is no stage's: it is of the router."""
-CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 """Paths of OpenAI's API that answer a stage; ``openai.request`` has all."""
 COMPONENTS_PATH = "/components/"
 """Where an engine host answers calls of its Python components: this and the component's name."""
@@ -33,6 +33,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
         inputs: name to reference, as text.
         params: with templates in texts.
         stream: whether the engine's answer is sent as it is made.
+        affinity: the group of its component, whose stages run on one worker; empty for none.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Stage(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     inputs: dict[str, str] = {}
     params: dict[str, Any] = {}
     stream: bool = False
+    affinity: str = ""
 
     @property
     def is_python(self) -> bool:

@@ -131,6 +131,7 @@ class InvokeEndpoint:
         for name in graph.request_fields:
             if name not in fields:
                 raise missing_field(name)
+        await self._services.requests.check(caller.service.service, fields, len(body))
         return body, fields
 
     @staticmethod

@@ -9,7 +9,7 @@ from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.serving import plan_is_current
 from flowmesh_core.protocol.messages import PrewarmSpec
-from flowmesh_core.serving.plan.replica_placement import ComponentDemand
+from flowmesh_core.serving.plan.component_demand import ComponentDemand
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,8 +8,8 @@ from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.graph.service_stages import compile_stages
-from flowmesh_core.openai.request import CHAT
-from flowmesh_core.openai.stage_check import stage_problem
+from flowmesh_core.openai.request import CHAT, COMPLETIONS
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import LoadedGraph
 
@@ -56,7 +56,7 @@ def document(namespace: str = "team-a", **changes: Any) -> dict[str, Any]:
 
 def compiled(namespace: str = "team-a", **changes: Any) -> ServicePlan:
     service = FlowMeshService.model_validate(document(namespace, **changes))
-    return compile_service(service, CATALOG, check_call=stage_problem)
+    return compile_service(service, CATALOG, check_call=stage_problems)
 
 
 def not_reported(keys: object, message: str) -> None:
@@ -71,7 +71,7 @@ def problems(**changes: Any) -> dict[str, str]:
 
 def test_stages_are_ordered_and_each_knows_what_it_needs() -> None:
     graph = compile_stages(
-        FlowMeshService.model_validate(document()).spec, not_reported, stage_problem
+        FlowMeshService.model_validate(document()).spec, not_reported, stage_problems
     )
     assert graph is not None
     loaded = LoadedGraph(graph)
@@ -115,7 +115,8 @@ def test_all_problems_of_stages_are_found_at_once() -> None:
         "stages[3].with.messages": "'{{ 1 + 1 }}' is not a reference: expected"
         " {{ request.FIELD }} or {{ STAGE.FIELD }}",
         "stages[3].with.n": "'n' is not for a stage: its value is one answer",
-        "stages[4].with.messages": found["stages[4].with.messages"],
+        "stages[4].with": "expected messages or prompt, such as messages: [{role: user, content:"
+        ' "{{ request.question }}"}]',
         "stages[4].stream": "'answer' streams already",
         "stages[3].stream": "stage 'best' reads its answer: only a last stage streams",
         "stages[1]": "nothing reads stage 'hits': name it in reply",
@@ -123,7 +124,6 @@ def test_all_problems_of_stages_are_found_at_once() -> None:
         "components.rerank": "no stage calls component 'rerank'",
         "reply.text": "no stage 'hit'; did you mean 'hits'?",
     }
-    assert "messages" in found["stages[4].with.messages"]
 
 
 def test_stages_that_wait_for_each_other_are_named() -> None:
@@ -150,3 +150,144 @@ def test_several_components_need_stages() -> None:
 def test_a_component_is_an_engine_or_code(component: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give uses or python, one of them"):
         compiled(components={"search": component})
+
+
+SEARCHED: dict[str, Any] = {
+    "inputs": {
+        "base": {"model": "smollm2-135m-instruct"},
+        "vectors": {"dataset": "cas:dataset:" + "0" * 64 + "." + "0" * 34},
+    },
+    "components": {
+        "embed": {"uses": "llm.embed", "inputs": {"model": "inputs.base"}},
+        "search": {"uses": "retrieve.topk", "inputs": {"corpus": "inputs.vectors"}},
+        "writer": ENGINE,
+    },
+}
+QUERY = {"name": "query", "component": "embed", "with": {"text": "{{ request.question }}"}}
+FOUND = {
+    "name": "hits",
+    "component": "search",
+    "inputs": {"rows": "query"},
+    "with": {"k": 3, "columns": ["text"]},
+}
+SAY = {"name": "answer", "component": "writer", "with": {"prompt": "{{ hits.found }}"}}
+
+
+def searched(*stages: Any, **changes: Any) -> dict[str, str]:
+    """Returns the problems of a service that embeds, searches and writes."""
+    reply = {"text": "answer.completion"}
+    return problems(**{**SEARCHED, "stages": list(stages), "reply": reply, **changes})
+
+
+def test_embeddings_and_searches_are_stages_of_a_pooling_engine_and_a_loaded_corpus() -> None:
+    plan = compiled(**SEARCHED, stages=[QUERY, FOUND, SAY], reply={"text": "answer.completion"})
+    steps = {c.name: c.step for c in plan.components}
+    assert steps["embed"].fields["implementation"] == "vllm"
+    assert [(e.port, e.kind) for e in steps["search"].edges] == [("corpus", "dataset")]
+    service = FlowMeshService.model_validate(
+        document(**SEARCHED, stages=[QUERY, FOUND, SAY], reply={"text": "answer.completion"})
+    )
+    graph = compile_stages(service.spec, not_reported, stage_problems)
+    assert graph is not None
+    paths = {stage.name: stage.path for stage in graph.stages}
+    assert paths == {"query": "/v1/embeddings", "hits": "/retrieve/topk", "answer": COMPLETIONS}
+
+
+def test_what_a_stage_asks_of_an_engine_is_checked_with_its_place_and_a_remedy() -> None:
+    wrong_query = {**QUERY, "with": {"txt": "x", "encodingFormat": "base64"}, "stream": True}
+    wrong_hits = {**FOUND, "inputs": {"row": "query"}, "with": {"k": 0, "metric": "cosine"}}
+    wrong_answer = {
+        **SAY,
+        "with": {"prompt": "{{ hits.rows }} {{ query.vector }}", "maxTokenz": 4, "max_tokens": 3},
+    }
+    assert searched(wrong_query, wrong_hits, wrong_answer) == {
+        "stages[0].with.encodingFormat": "'encodingFormat' is not for a stage: its value is one"
+        " answer",
+        "stages[0].with.txt": "no parameter 'txt' of a stage; did you mean 'text'?",
+        "stages[0].stream": "llm.embed does not stream: expected a stage of llm.generate",
+        "stages[1].inputs.row": "retrieve.topk reads no input 'row' in a stage; did you mean"
+        " 'rows'?",
+        "stages[1].inputs": "retrieve.topk needs the input 'rows': a stage of llm.embed, such as"
+        " rows: query",
+        "stages[1].with.k": "Invalid 'k': integer below minimum value. Expected a value >= 1, but"
+        " got 0 instead.",
+        "stages[2].with.prompt": "llm.embed has no output 'vector'; there is embedding",
+        "stages[2].with.maxTokenz": "no parameter 'maxTokenz' of a stage; did you mean"
+        " 'maxTokens'?",
+    }
+
+
+def test_a_missing_text_and_a_wrong_type_are_named_as_the_stage_has_them() -> None:
+    found = searched(
+        {**QUERY, "with": {}},
+        {**FOUND, "with": {"columns": "text"}},
+        {**SAY, "with": {"prompt": "{{ hits.found }}", "maxTokens": "{{ request.n }}"}},
+    )
+    assert found["stages[0].with"].startswith("expected a text to embed, such as text:")
+    assert found["stages[1].with.columns"] == (
+        "Invalid type for 'columns': expected an array, but got a string instead."
+        " A text with {{ }} stays a text."
+    )
+    assert found["stages[2].with.maxTokens"].startswith("Invalid type for 'maxTokens'")
+
+
+def test_engines_that_answer_no_requests_are_refused() -> None:
+    assert (
+        "expected vllm"
+        in searched(
+            QUERY,
+            FOUND,
+            SAY,
+            components={
+                **SEARCHED["components"],
+                "embed": {
+                    "uses": "llm.embed",
+                    "inputs": {"model": "inputs.base"},
+                    "with": {"implementation": "transformers"},
+                },
+            },
+        )["components.embed.with.implementation"]
+    )
+    alone = {"search": SEARCHED["components"]["search"]}
+    found = problems(**{**SEARCHED, "components": alone, "stages": [], "reply": {}})
+    assert found["components.search.uses"].startswith("retrieve.topk answers stages only")
+
+
+def test_components_of_one_affinity_group_have_equal_numbers_of_replicas() -> None:
+    components = {
+        "search": {**PYTHON, "affinity": "docs", "replicas": {"min": 2, "max": 2}},
+        "rerank": {**PYTHON, "affinity": "docs"},
+        "writer": ENGINE,
+    }
+    found = problems(components=components)
+    assert found == {
+        "components.rerank.replicas": "1 to 1 replicas, and 'search' of affinity 'docs' has 2 to 2:"
+        " expected the same, as a group is placed as one"
+    }
+    components["rerank"] = {**components["search"]}
+    plan = compiled(components=components)
+    assert [c.affinity for c in plan.components] == ["docs", "docs", ""]
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"type": "array"}, "it is of type 'array': expected 'object'"),
+        ({"properties": {"q": {"type": "txt"}}}, "no type 'txt'"),
+        ({"properties": {"q": {"pattern": "(?=x)"}}}, "RE2 has no look-ahead"),
+        ({"properties": {"q": {"$ref": "https://x.y"}}}, "$ref must name a place in the schema"),
+        ({"properties": {"q": {"minLength": "1"}}}, "the schema cannot be used"),
+        ({"description": "x" * 70_000}, "bytes, of at most 65536"),
+    ],
+)
+def test_a_schema_of_requests_that_cannot_be_checked_is_refused(
+    schema: dict[str, Any], problem: str
+) -> None:
+    assert problem in problems(request={"schema": schema})["request.schema"]
+
+
+def test_a_service_without_stages_has_no_schema_of_requests() -> None:
+    found = problems(
+        stages=[], reply={}, components={"writer": ENGINE}, request={"schema": {"type": "object"}}
+    )
+    assert "request.schema" in found

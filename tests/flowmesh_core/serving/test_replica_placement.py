@@ -10,13 +10,9 @@ from tests.flowmesh_core.placement.builders import lane, signature, worker
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import SignatureInfo, WorkerView
 from flowmesh_core.protocol.messages import PrewarmSpec
-from flowmesh_core.serving.plan.replica_placement import (
-    NO_HUB,
-    ComponentDemand,
-    FleetView,
-    ServingPlan,
-    plan_replicas,
-)
+from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
+from flowmesh_core.serving.plan.missing_reason import NO_HUB
+from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
 
 
 def demand(service: str, wanted: int = 1, release: str = "r1", **changes: Any) -> ComponentDemand:

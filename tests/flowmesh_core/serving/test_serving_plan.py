@@ -11,13 +11,9 @@ from tests.flowmesh_core.serving.test_replica_placement import demand, host
 
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import WorkerView
+from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
 from flowmesh_core.serving.plan.latency_split import Path, Variant
-from flowmesh_core.serving.plan.replica_placement import (
-    ComponentDemand,
-    FleetView,
-    ServingPlan,
-    plan_replicas,
-)
+from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
 from flowmesh_core.serving.plan.replica_reason import ReplicaVerdict
 from flowmesh_core.serving.plan.serving_plan import (
     PlannedComponent,

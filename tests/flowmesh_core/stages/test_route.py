@@ -1,9 +1,13 @@
 """Every stage has one place, where its inputs are, unless it is full there."""
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.flowmesh_core.stages.lossy_network import DIAMOND
 
 from flowmesh_core.stages.route import NoReplicaError, RouteOption, route_request
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph
 
 
 def options(**loads: float) -> dict[str, list[RouteOption]]:
@@ -15,9 +19,9 @@ def options(**loads: float) -> dict[str, list[RouteOption]]:
 
 
 def test_stages_stay_on_one_worker_while_it_has_room() -> None:
-    given = options(w1=0.2, w2=0.1)
-    given["image"] = [RouteOption("w1/image", "w1", 0.5)]
-    route = route_request(DIAMOND, given, 1)
+    found = options(w1=0.2, w2=0.1)
+    found["image"] = [RouteOption("w1/image", "w1", 0.5)]
+    route = route_request(DIAMOND, found, 1)
     assert [s.stage for s in route.stages] == ["a", "b", "c", "d"]
     assert route.workers == ("w1",)
     place = route.place("c")
@@ -26,14 +30,71 @@ def test_stages_stay_on_one_worker_while_it_has_room() -> None:
 
 
 def test_a_full_replica_gets_a_stage_only_where_no_other_is_left() -> None:
-    given = options(w1=1.5, w2=0.9)
-    assert route_request(DIAMOND, given, 1).workers == ("w2",)
-    again = route_request(DIAMOND, given, 2, avoided={f"w2/{c}" for c in given})
+    found = options(w1=1.5, w2=0.9)
+    assert route_request(DIAMOND, found, 1).workers == ("w2",)
+    again = route_request(DIAMOND, found, 2, avoided={f"w2/{c}" for c in found})
     assert (again.workers, again.version) == (("w1",), 2)
 
 
 def test_a_component_without_a_replica_is_named() -> None:
-    given = options(w1=0)
+    found = options(w1=0)
     with pytest.raises(NoReplicaError) as raised:
-        route_request(DIAMOND, given, 1, avoided={"w1/cross"})
+        route_request(DIAMOND, found, 1, avoided={"w1/cross"})
     assert raised.value.component == "cross"
+
+
+def grouped(*members: str) -> LoadedGraph:
+    """Returns the diamond with an affinity group."""
+    stages = tuple(
+        msgspec.structs.replace(s, affinity="docs") if s.component in members else s
+        for s in DIAMOND.graph.stages
+    )
+    return LoadedGraph(ServiceGraph(stages, DIAMOND.graph.reply))
+
+
+def remote_reads(graph: LoadedGraph, loads: dict[str, dict[str, float]]) -> int:
+    """Returns how many values of one request pass between workers.
+
+    Args:
+        graph: of the service.
+        loads: component → worker → load of its replica there.
+    """
+    replicas = {
+        component: [RouteOption(f"{w}/{component}", w, load) for w, load in of.items()]
+        for component, of in loads.items()
+    }
+    route = route_request(graph, replicas, 1)
+    places = {s.stage: s.worker for s in route.stages}
+    edges = [
+        (source, name) for name, s in graph.stages.items() for source in s.needs if source in places
+    ]
+    return sum(places[source] != places[name] for source, name in edges)
+
+
+LOADS = st.floats(0, 2)
+FLEET = st.fixed_dictionaries(
+    {c: st.fixed_dictionaries({"w1": LOADS, "w2": LOADS}) for c in options(w=0)}
+)
+
+
+@given(FLEET)
+def test_stages_of_an_affinity_group_read_nothing_from_another_worker(
+    loads: dict[str, dict[str, float]],
+) -> None:
+    assert remote_reads(grouped(*loads), loads) == 0
+
+
+def test_without_affinity_stages_read_from_other_workers_where_one_is_full() -> None:
+    loads = {c: {"w1": 0.0, "w2": 0.5} for c in options(w=0)}
+    loads["cross"]["w1"] = 1.0
+    assert remote_reads(DIAMOND, loads) > 0
+    assert remote_reads(grouped(*loads), loads) == 0
+
+
+def test_a_group_that_no_worker_has_whole_has_no_replica() -> None:
+    found = options(w1=0, w2=0)
+    found["image"] = [RouteOption("w2/image", "w2")]
+    found["cross"] = [RouteOption("w1/cross", "w1")]
+    assert route_request(DIAMOND, found, 1)
+    with pytest.raises(NoReplicaError):
+        route_request(grouped("image", "cross"), found, 1)

@@ -8,12 +8,16 @@ import msgspec
 import pytest
 from tests.blob_views import SCOPE, blobs_of
 
+from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.errors import BlobCorruptError, BlobNotFoundError
-from flowmesh_core.identity import tree_identity
+from flowmesh_core.identity import digest_bytes, tree_identity
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_store.datasets import rows_to_chunks
 from flowmesh_store.store import Store, open_store
 from flowmesh_store.tree import read_tree, store_tree
 from flowmesh_worker.data.components import ComponentCache
+from flowmesh_worker.engine_api import TreeInput
+from flowmesh_worker.engines.resident_dataset import resident_dataset
 
 
 @pytest.fixture
@@ -120,3 +124,33 @@ async def test_an_attempt_that_waits_for_anothers_fetch_is_checked_against_its_o
         found = dict(zip(order, answers, strict=True))
         assert found[SCOPE] == "mine"
         assert isinstance(found["ns-other"], BlobNotFoundError)
+
+
+async def test_a_resident_data_set_is_a_folder_that_is_compared_with_its_identity(
+    store: Store, tmp_path: Path
+) -> None:
+    honest = await stored_rows(store, [{"text": "honest"}])
+    evil = await stored_rows(store, [{"text": "evil"}])
+    forged = msgspec.structs.replace(honest, blob=evil.blob)
+    cache = cache_on(store, tmp_path)
+    with pytest.raises(BlobCorruptError, match="manifest is not that of the data set"):
+        async with cache.pinned(forged, (SCOPE,)):
+            pass
+    assert not cache.holds(honest.digest)
+    with pytest.raises(BlobNotFoundError):
+        async with cache.pinned(honest, ("ns-other",)):
+            pass
+    async with cache.pinned(honest, (SCOPE,)) as path:
+        assert resident_dataset(TreeInput(honest.digest, path)).rows() == [{"text": "honest"}]
+    await store.view(write="ns-other", read=(SCOPE,)).copy([honest.blob])
+    with pytest.raises(BlobNotFoundError):  # its chunk is not in that scope
+        async with cache.pinned(honest, ("ns-other",)):
+            pass
+
+
+async def stored_rows(store: Store, rows: list[dict[str, str]]) -> Artifact:
+    manifest, blobs = rows_to_chunks(rows)
+    data = encode_manifest(manifest)
+    for digest, content in {**blobs, digest_bytes(data): data}.items():
+        await blobs_of(store).put(digest, content)
+    return Artifact("dataset", dataset_digest(manifest), digest_bytes(data))

@@ -1,4 +1,4 @@
-"""A cache of models and adapters on the worker's disk, within a byte budget.
+"""A cache of models, adapters and resident data sets on the worker's disk, within a byte budget.
 
 Components that an attempt or a running host uses stay; of the others, the least recently used is
 removed first.
@@ -19,6 +19,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobView, BlobViews, not_found
 from flowmesh_store.tree import fetch_tree, read_tree
+from flowmesh_worker.data.resident_dataset import DATASET, fetch_dataset, read_manifest
 
 _DISK = "disk"
 _Source = tuple[Digest, tuple[str, ...]]
@@ -93,7 +94,7 @@ class ComponentCache:
         """Fetches the tree if it is missing; its directory stays until the block ends.
 
         Args:
-            artifact: a model or an adapter.
+            artifact: a model, an adapter, or a data set that a replica keeps.
             scopes: where whoever uses it may read it.
             token: that says these scopes, for the blob service.
 
@@ -145,9 +146,14 @@ class ComponentCache:
     async def _fetch(
         self, artifact: Artifact, scopes: tuple[str, ...], token: str, cached: _CachedTree
     ) -> None:
-        expected = (artifact.kind, artifact.digest)
-        tree = await fetch_tree(self._view(scopes, token), artifact.blob, cached.path, expected)
-        cached.size_bytes, cached.ready = tree.size_bytes, True
+        view = self._view(scopes, token)
+        if artifact.kind == DATASET:
+            cached.size_bytes = await fetch_dataset(view, artifact, cached.path)
+        else:
+            expected = (artifact.kind, artifact.digest)
+            tree = await fetch_tree(view, artifact.blob, cached.path, expected)
+            cached.size_bytes = tree.size_bytes
+        cached.ready = True
         cached.readable.add(scopes)
         await self._evict()
         self._on_change()
@@ -155,16 +161,21 @@ class ComponentCache:
     async def _require_readable(
         self, artifact: Artifact, scopes: tuple[str, ...], token: str
     ) -> None:
-        """Asks the store whether some scopes have all of a tree that lies on the disk.
+        """Asks the store whether some scopes have all of what lies on the disk.
 
         Raises:
             BlobNotFoundError: they do not.
             BlobCorruptError: the manifest is not that of the tree.
         """
         blobs = self._view(scopes, token)
-        tree = await read_tree(blobs, artifact.blob)
-        tree.require(artifact.kind, artifact.digest)
-        for digest in await blobs.missing({file.digest for file in tree.files}):
+        if artifact.kind == DATASET:
+            manifest = await read_manifest(blobs, artifact)
+            files = {chunk.blob for chunk in manifest.chunks}
+        else:
+            tree = await read_tree(blobs, artifact.blob)
+            tree.require(artifact.kind, artifact.digest)
+            files = {file.digest for file in tree.files}
+        for digest in await blobs.missing(files):
             raise not_found(digest, f"scopes {', '.join(scopes)}")
 
     def _view(self, scopes: tuple[str, ...], token: str) -> BlobView:

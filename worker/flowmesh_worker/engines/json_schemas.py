@@ -1,41 +1,22 @@
-"""Checks that a text is JSON that satisfies a schema, within a bound on time.
+"""The JSON schemas of actions: a wrong one is bad input of the action.
 
 Called by ``llm.generate``, by a judging ``llm.score`` and by the verifier ``json-valid``. A grammar
 constrains sampling, but supports only a part of JSON Schema, and a text may be cut off: only this
 check proves that a completion satisfies its schema.
-
-The schema comes from a tenant and the host also serves others. So patterns are RE2's, nothing is
-fetched, and the number of steps is limited. Steps are counted instead of timed: on a busy machine a
-time limit would fail valid rows.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.catalog.patterns import PatternError, schema_pattern
-from flowmesh_core.errors import AttemptError
+from flowmesh_core.json_schemas import BoundedSchema
 from flowmesh_worker.engines.errors import bad_input
 
-_STEPS = 10_000
-_STEPS_A_CHARACTER = 10
-"""A step is one keyword on one value, or ``_MEMBERS_A_STEP`` of their members: some microseconds. A
-usual text takes less than one step per character, and six if each of its objects is compared with
-thirty alternatives."""
-_MEMBERS_A_STEP = 64
-_SHOWN_CHARS = 200
-_DIALECT = "$schema"
 
-
-class _TooLongError(Exception):
-    """The check exceeded its limit of steps."""
-
-
-class JsonSchema:
+class JsonSchema(BoundedSchema):
     """A compiled schema. Not thread-safe."""
 
     def __init__(self, schema: Mapping[str, Any], where: str) -> None:
-        """Compiles the schema: draft 2020-12, unless ``$schema`` at its top names another.
+        """Compiles the schema.
 
         Args:
             schema: the schema.
@@ -44,182 +25,4 @@ class JsonSchema:
         Raises:
             AttemptError: bad input; it is not a JSON schema.
         """
-        import jsonschema  # noqa: PLC0415 - only steps with a schema need it
-        from referencing import Registry  # noqa: PLC0415 - as above
-
-        self._where = where
-        self._left = 0
-        named = schema.get(_DIALECT)
-        dialect = jsonschema.validators.validator_for(
-            {_DIALECT: named} if isinstance(named, str) else {},
-            default=jsonschema.Draft202012Validator,
-        )
-        # With $schema inside, the library's own, unbounded validator would check that part.
-        plain = {k: v for k, v in schema.items() if k != _DIALECT}
-        try:
-            dialect.check_schema(schema, format_checker=None)
-            reason = _unbounded(plain)
-        except jsonschema.SchemaError as e:
-            reason = f"{e.json_path}: {e.message[:_SHOWN_CHARS]}"
-        except RecursionError:
-            reason = "it is nested too deeply"
-        if reason:
-            raise self._refused(reason)
-        bounded = {**dialect.VALIDATORS, **_LINEAR}
-        counted = {keyword: self._counted(check) for keyword, check in bounded.items()}
-        validator = jsonschema.validators.extend(dialect, counted)
-        # An empty registry fetches nothing: a reference to a remote address is an error.
-        self._validator = validator(plain, registry=Registry())
-
-    def problem_of_text(self, text: str) -> str:
-        """Returns why a text is not JSON that satisfies the schema; empty if it is.
-
-        Raises:
-            AttemptError: bad input; it cannot be decided within the bounds.
-        """
-        try:
-            value = json.loads(text, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as e:
-            return f"it is not JSON: {e}"
-        return self.problem_of(value, len(text))
-
-    def problem_of(self, value: Any, characters: int) -> str:
-        """Returns where and why a value does not satisfy the schema; empty if it does.
-
-        Args:
-            value: of JSON.
-            characters: the length of its text, which the limit of steps depends on.
-
-        Raises:
-            AttemptError: bad input; it cannot be decided within the bounds.
-        """
-        from referencing.exceptions import Unresolvable  # noqa: PLC0415 - as in __init__
-
-        steps = _STEPS + _STEPS_A_CHARACTER * characters
-        self._left = steps * _MEMBERS_A_STEP
-        try:
-            found = next(self._validator.iter_errors(value), None)
-        except _TooLongError:
-            raise bad_input(
-                f"{self._where} takes more than {steps:,} steps to check for a text of"
-                f" {characters:,} characters",
-                "write fewer alternatives (anyOf, oneOf) inside each other",
-            ) from None
-        except PatternError as e:
-            raise self._refused(f"a pattern is not a regular expression of RE2: {e}") from e
-        except Unresolvable as e:
-            raise bad_input(
-                f"{self._where} refers to {e.ref!r}, which is not in it", "put it under $defs"
-            ) from e
-        except RecursionError:
-            return "it is nested too deeply to be checked"
-        except ArithmeticError as e:
-            return f"a number cannot be checked: {e}"
-        return "" if found is None else f"at {found.json_path}: {found.message[:_SHOWN_CHARS]}"
-
-    def _refused(self, reason: str) -> AttemptError:
-        return bad_input(f"{self._where} cannot be used: {reason}", f"correct {self._where}")
-
-    def _counted(self, check: Any) -> Any:
-        def counting(validator: Any, keyword: Any, value: Any, schema: Any) -> Any:
-            self._left -= _MEMBERS_A_STEP + _members(keyword) + _members(value)
-            if self._left < 0:
-                raise _TooLongError
-            return check(validator, keyword, value, schema)
-
-        return counting
-
-
-def _members(value: Any) -> int:
-    return len(value) if isinstance(value, str | list | dict) else 0
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON value")
-
-
-def _unbounded(schema: Mapping[str, Any]) -> str:
-    """Returns why a part would be checked by the library's unbounded search; empty if none is."""
-    found: set[str] = set()
-    inside: list[Any] = [schema]
-    while inside:
-        part = inside.pop()
-        if isinstance(part, Mapping):
-            found.update(part)
-            if isinstance(part.get(_DIALECT), str):
-                return f"{_DIALECT} stands only at the top"
-            inside.extend(part.values())
-        elif isinstance(part, list):
-            inside.extend(part)
-    if {"unevaluatedProperties", "patternProperties"} <= found:
-        return "unevaluatedProperties cannot be combined with patternProperties"
-    return ""
-
-
-# -- replacements for the library's checks that backtrack or compare each pair of values ---------
-
-
-def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[Any]:
-    if validator.is_type(value, "string") and not schema_pattern(pattern).search(value):
-        yield _error(f"{_shown(value)} does not match {pattern!r}")
-
-
-def _pattern_properties(
-    validator: Any, given: Mapping[str, Any], value: Any, _: Any
-) -> Iterator[Any]:
-    if not validator.is_type(value, "object"):
-        return
-    for pattern, schema in given.items():
-        for name, member in value.items():
-            if schema_pattern(pattern).search(name):
-                yield from validator.descend(member, schema, path=name, schema_path=pattern)
-
-
-def _additional_properties(
-    validator: Any, given: Any, value: Any, schema: Mapping[str, Any]
-) -> Iterator[Any]:
-    if not validator.is_type(value, "object"):
-        return
-    patterns = [schema_pattern(p) for p in schema.get("patternProperties", {})]
-    known = schema.get("properties", {})
-    for name, member in value.items():
-        if name in known or any(p.search(name) for p in patterns):
-            continue
-        if validator.is_type(given, "object"):
-            yield from validator.descend(member, given, path=name)
-        elif not given:
-            yield _error(f"additional properties are not allowed: {_shown(name)}")
-
-
-def _unique_items(validator: Any, wanted: Any, value: Any, _: Any) -> Iterator[Any]:
-    if not wanted or not validator.is_type(value, "array"):
-        return
-    if len({_key(item) for item in value}) < len(value):
-        yield _error("two items are equal")
-
-
-def _key(value: Any) -> Any:
-    """Returns a key that is equal for equal values: 1 and 1.0 are equal, 1 and true are not."""
-    if isinstance(value, dict):
-        return ("object", frozenset((name, _key(member)) for name, member in value.items()))
-    if isinstance(value, list):
-        return ("array", tuple(_key(item) for item in value))
-    return (isinstance(value, bool), value)
-
-
-def _error(message: str) -> Any:
-    import jsonschema  # noqa: PLC0415 - as in JsonSchema
-
-    return jsonschema.ValidationError(message)
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
-
-
-_LINEAR = {
-    "pattern": _pattern,
-    "patternProperties": _pattern_properties,
-    "additionalProperties": _additional_properties,
-    "uniqueItems": _unique_items,
-}
+        super().__init__(schema, where, bad_input)

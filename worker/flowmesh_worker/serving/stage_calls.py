@@ -8,6 +8,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.request import check_request
+from flowmesh_core.openai.topk_request import check_topk
 from flowmesh_core.protocol.serving import (
     CallEnded,
     ComponentCall,
@@ -18,7 +19,7 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_core.stages.joins import MatchedSet
 from flowmesh_core.stages.service_graph import LoadedGraph, LoadedStage
-from flowmesh_core.stages.stage_calls import engine_value, openai_body
+from flowmesh_core.stages.stage_calls import TOPK_PATH, engine_value, openai_body
 from flowmesh_core.stages.values import ValueReference, fill_tree, part_of
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import ComponentEnded, HostCall, InstanceLink
@@ -62,21 +63,23 @@ class StageCalls:
         call_id = f"{request.run.request_id}.{request.run.route.version}.{done.stage}"
         if loaded.stage.is_python:
             return self._component_call(request, done, replica_id, call_id, params)
-        return StageCall(self._engine_call(request, loaded, call_id, params), {})
+        streams = loaded.stage.stream and request.run.stream
+        if loaded.stage.path == TOPK_PATH:
+            body = _topk_body(loaded, done, params)
+        else:
+            body = _openai_body(loaded, params, streams=streams)
+        return StageCall(self._engine_call(request, loaded, call_id, body, streams=streams), {})
 
     def _engine_call(
-        self, request: _Request, loaded: LoadedStage, call_id: str, params: dict[str, Any]
+        self, request: _Request, loaded: LoadedStage, call_id: str, body: bytes, *, streams: bool
     ) -> ServiceCall:
         run = request.run
-        streams = loaded.stage.stream and run.stream
-        body = openai_body(params, loaded.stage.component)
-        checked = check_request(loaded.stage.path, {**body, "stream": True} if streams else body)
         return ServiceCall(
             call_id=call_id,
             replica_id="",
-            path=checked.path,
-            model=checked.model,
-            body=msgspec.json.encode(checked.body),
+            path=loaded.stage.path,
+            model=loaded.stage.component,
+            body=body,
             stream=streams,
             budget_ms=self._left_ms(request.until_s),
             tenant=run.tenant,
@@ -149,8 +152,23 @@ def stage_value(call: HostCall, ended: CallEnded, instance: InstanceLink | None)
         return StageData(ended.body, call.store_as, instance, packed)
     if call.stream:
         return StageData(b"")
+    if call.path == TOPK_PATH:
+        return StageData(ended.body)
     answer: Mapping[str, Any] = decode(_answers, ended.body)
-    return StageData(msgspec.json.encode(engine_value(answer)))
+    return StageData(msgspec.json.encode(engine_value(call.path, answer)))
+
+
+def _openai_body(loaded: LoadedStage, params: dict[str, Any], *, streams: bool) -> bytes:
+    path = loaded.stage.path
+    body = openai_body(path, params, loaded.stage.component)
+    checked = check_request(path, {**body, "stream": True} if streams else body)
+    return msgspec.json.encode(checked.body)
+
+
+def _topk_body(loaded: LoadedStage, done: MatchedSet[StageData], params: dict[str, Any]) -> bytes:
+    check_topk(params)
+    rows = {n: _input(r, done.values[r.source]) for n, r in loaded.inputs.items()}
+    return msgspec.json.encode({**params, **rows})
 
 
 def _reads_whole(loaded: LoadedStage, source: str) -> bool:

@@ -11,7 +11,12 @@ TOPK = EngineContract(
     max_timeout_s=24 * HOUR_S,
     inputs=(
         Port("rows", PortKind.DATASET, doc="Queries, each with a vector."),
-        Port("corpus", PortKind.DATASET, doc="What to search: rows with vectors as long."),
+        Port(
+            "corpus",
+            PortKind.DATASET,
+            doc="What to search: rows with vectors as long.",
+            resident=True,
+        ),
     ),
     outputs=(
         Port(
@@ -72,6 +77,7 @@ TOPK = EngineContract(
     adds_columns=("$output", "$context"),
     work_unit="rows",
     base_memory_mib=512,
+    component_memory_factor=3.0,
     doc="Finds the corpus's rows nearest to every query, by exact search: no index, and scores that"
     " depend neither on the batch nor on the machine.",
     examples=(

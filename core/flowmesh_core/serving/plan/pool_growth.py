@@ -1,14 +1,11 @@
 """Which pools grow for replicas that no worker has room for; called by ``replica_placement``."""
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView
 from flowmesh_core.fleet.snapshot import WorkerView
 from flowmesh_core.placement.constraints import unmet_in_pool
-
-if TYPE_CHECKING:
-    from flowmesh_core.serving.plan.replica_placement import ComponentDemand
+from flowmesh_core.serving.plan.component_demand import ReplicaGroup
 
 
 class PoolGrowth:
@@ -32,24 +29,30 @@ class PoolGrowth:
         self._reserved = reserved
         self._growing: dict[str, MemoryPacking] = {}
 
-    def add(self, demand: "ComponentDemand") -> str:
+    def add(self, group: ReplicaGroup) -> str:
         """Counts a worker more for the cheapest pool that could load it; returns which, or ""."""
-        requirement = demand.info.requirement
+        memory_mib = group.memory_mib()
         for pool in sorted(self._pools, key=lambda p: p.shape.price_nanousd_per_hour):
-            if unmet_in_pool(requirement, pool.shape, self._reserved, demand.reserved_pools):
-                continue
-            if pool.shape.device_class in demand.too_slow:
+            if not self._could_hold(group, pool):
                 continue
             present = [w for w in self._workers if w.shape.pool == pool.name]
             if present and not any(w.serves for w in present):
                 continue  # its workers have no hub, and another would not have one either
             packing = self._growing.get(pool.name) or MemoryPacking(pool)
             grows = len(present) + packing.workers < pool.most
-            if (packing.workers and packing.fits(demand.memory_mib)) or grows:
-                packing.take(demand.memory_mib)
+            if (packing.workers and packing.fits(memory_mib)) or grows:
+                packing.take(memory_mib)
                 self._growing[pool.name] = packing
                 return f"waits for a worker of pool {pool.name}"
         return ""
+
+    def _could_hold(self, group: ReplicaGroup, pool: PoolView) -> bool:
+        shape = pool.shape
+        return group.memory_mib() <= pool.memory_mib and all(
+            unmet_in_pool(d.info.requirement, shape, self._reserved, d.reserved_pools) is None
+            and shape.device_class not in d.too_slow
+            for d in group.demands
+        )
 
     def floors(self, able: Iterable[WorkerView], busy: Collection[str]) -> dict[str, int]:
         """Returns how many workers each pool needs, where it needs any.

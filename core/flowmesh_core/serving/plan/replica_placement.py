@@ -4,101 +4,29 @@ What runs stays where it is. What is missing goes to the worker that can load it
 cheapest, at most one replica of a component a worker; where no worker has the memory, a pool that
 could have one grows (``Backlog.serving``). A replica never takes memory from attempts that run.
 
+Components of one affinity group are placed as one: a worker gets a replica of each, or none.
+
 The least numbers come first, older services before newer ones. Replicas beyond them go, one at a
 time, to the component whose capacity is the smallest part of its demand: a greedy search for the
 plan whose smallest part is greatest, then the second smallest (leximin).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.fleet.snapshot import SignatureInfo, WorkerView
-from flowmesh_core.placement.constraints import unmet_in_pool, unmet_remedy
-from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica
-from flowmesh_core.serving.plan.code_tenants import OTHER_TENANT, CodeTenants
+from flowmesh_core.fleet.snapshot import WorkerView
+from flowmesh_core.placement.constraints import unmet_in_pool
+from flowmesh_core.protocol.messages import ServingReplica
+from flowmesh_core.serving.plan.code_tenants import CodeTenants
+from flowmesh_core.serving.plan.component_demand import (
+    ComponentDemand,
+    FleetView,
+    ReplicaGroup,
+    grouped,
+)
+from flowmesh_core.serving.plan.missing_reason import missing_reason
 from flowmesh_core.serving.plan.pool_growth import PoolGrowth
 from flowmesh_core.serving.plan.replica_reason import ReplicaReason, ReplicaVerdict
-from flowmesh_core.units import Digest
-
-NO_HUB = "no connected worker can hold replicas: none has a hub"
-
-
-@dataclass(frozen=True, slots=True)
-class ComponentDemand:
-    """A component of a service's release, and how many replicas of it there should be.
-
-    Attributes:
-        service: ``namespace/name``.
-        release: the name of its release.
-        info: what a worker must be to load it; ``opening`` what it loads.
-        wanted: number of replicas.
-        calls_max: calls that one takes at once; 0 for what the engine can.
-        salts: by namespace of a caller, what separates its prefix cache.
-        reserved_pools: reserved pools that take the service's namespace.
-        spare: of the wanted ones, those beyond the least number.
-        rate_per_s: the demand; ``capacity_per_s`` what a replica serves of it, by device class.
-        too_slow: device class → why a replica there could not keep the latency target.
-    """
-
-    service: str
-    component: str
-    release: str
-    info: SignatureInfo
-    opening: PrewarmSpec
-    wanted: int
-    calls_max: int = 0
-    salts: Mapping[str, str] = field(default_factory=dict)
-    reserved_pools: Collection[str] = frozenset()
-    spare: int = 0
-    rate_per_s: float = 0.0
-    capacity_per_s: Mapping[str, float] = field(default_factory=dict)
-    too_slow: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The service and the component."""
-        return self.service, self.component
-
-    @property
-    def namespace(self) -> str:
-        """The service's namespace."""
-        return self.service.partition("/")[0]
-
-    @property
-    def prefix(self) -> str:
-        """The beginning of the ids of its replicas."""
-        return f"{self.service}/{self.component}/{self.release}/"
-
-    @property
-    def memory_mib(self) -> int:
-        """The memory of one replica on its worker."""
-        return self.opening.memory_mib
-
-
-@dataclass(frozen=True, slots=True)
-class FleetView:
-    """What a plan is made from beside the services.
-
-    Attributes:
-        workers: connected ones.
-        leaving: names of workers that leave; their replicas go elsewhere.
-        held: worker → ids of the replicas that the last plan gave it; for a new leader, of those
-            that it reports.
-        reported: names of workers whose replicas are known by their reports alone; what this leader
-            has sent to a worker goes before them.
-        pinned: worker → signatures whose memory is reserved there.
-        pools: those that can grow.
-        reserved: names of all reserved pools.
-    """
-
-    workers: Sequence[WorkerView]
-    leaving: Collection[str] = frozenset()
-    held: Mapping[str, Collection[str]] = field(default_factory=dict)
-    reported: Collection[str] = frozenset()
-    pinned: Mapping[str, Collection[Digest]] = field(default_factory=dict)
-    pools: Sequence[PoolView] = ()
-    reserved: Collection[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +54,10 @@ def plan_replicas(demands: Sequence[ComponentDemand], fleet: FleetView) -> Servi
         fleet: what there is.
     """
     planner = _Planner(fleet)
-    missing = [(demand, planner.keep(demand)) for demand in demands]
-    for demand, count in missing:
-        planner.place(demand, max(0, count - demand.spare))
-    planner.place_by_need([(demand, min(count, demand.spare)) for demand, count in missing])
+    missing = [(group, planner.keep(group)) for group in grouped(demands)]
+    for group, count in missing:
+        planner.place(group, max(0, count - group.spare))
+    planner.place_by_need([(group, min(count, group.spare)) for group, count in missing])
     return planner.plan()
 
 
@@ -148,25 +76,36 @@ class _Planner:
         self._placements: list[ReplicaReason] = []
         self._left: dict[tuple[str, str], list[str]] = {}
         self._capacity_per_s: dict[tuple[str, str], float] = {}
-        self._short: list[ComponentDemand] = []
+        self._short: list[ReplicaGroup] = []
 
-    def keep(self, demand: ComponentDemand) -> int:
-        """Keeps what runs, up to the number that is wanted; returns how many are missing."""
-        missing, known = demand.wanted, set[str]()
-        for name, replica_ids in self._by_preference(demand):
-            for replica_id in replica_ids:
-                if not replica_id.startswith(demand.prefix) or replica_id in known:
-                    continue
-                known.add(replica_id)
-                if missing and name in self._able and self._fits(demand, name):
+    def keep(self, group: ReplicaGroup) -> int:
+        """Keeps what runs, up to the number that is wanted; returns how many are missing.
+
+        Of several components a worker keeps all or none.
+        """
+        missing, known = group.wanted, set[str]()
+        for name, held in self._by_preference(group):
+            found = {d.key: self._unknown(held, d, known) for d in group.demands}
+            known.update(replica_id for ids in found.values() for replica_id in ids)
+            whole = all(found.values()) and name in self._able and self._fits(group, name)
+            if missing and whole:
+                for demand in group.demands:
+                    replica_id = found[demand.key].pop(0)
                     self._give(demand, name, replica_id)
                     self._explain(demand, ReplicaVerdict.STAYS, "it runs there", name, replica_id)
-                    missing -= 1
-                elif missing:
-                    self._left.setdefault(demand.key, []).append(f"{replica_id} of {name}")
+                missing -= 1
+            if missing:
+                for key, ids in found.items():
+                    self._left.setdefault(key, []).extend(f"{one} of {name}" for one in ids)
         return missing
 
-    def _by_preference(self, demand: ComponentDemand) -> list[tuple[str, Collection[str]]]:
+    @staticmethod
+    def _unknown(
+        held: Collection[str], demand: ComponentDemand, known: Collection[str]
+    ) -> list[str]:
+        return [r for r in held if r.startswith(demand.prefix) and r not in known]
+
+    def _by_preference(self, group: ReplicaGroup) -> list[tuple[str, Collection[str]]]:
         """Returns what workers have: loaded replicas first, then the cheapest workers."""
 
         def order(item: tuple[str, Collection[str]]) -> tuple[bool, bool, int, str]:
@@ -174,57 +113,64 @@ class _Planner:
             is_claim, worker = name in self._fleet.reported, self._able.get(name)
             if worker is None:
                 return is_claim, True, 0, name
-            instance = worker.instances.get(demand.info.signature)
-            loads = instance is None or instance.load_remaining_s > 0
+            loads = not all(_is_loaded(worker, demand) for demand in group.demands)
             return is_claim, loads, worker.shape.price_nanousd_per_hour, name
 
         return sorted(self._fleet.held.items(), key=order)
 
-    def place(self, demand: ComponentDemand, count: int) -> None:
+    def place(self, group: ReplicaGroup, count: int) -> None:
         """Places missing replicas on workers; else has a pool grow, or notes why it cannot."""
         for _ in range(count):
-            self._place_one(demand)
+            self._place_one(group)
 
-    def place_by_need(self, missing: Sequence[tuple[ComponentDemand, int]]) -> None:
+    def place_by_need(self, missing: Sequence[tuple[ReplicaGroup, int]]) -> None:
         """Places replicas one at a time, each for the component that is shortest of capacity."""
-        counts = {demand.key: count for demand, count in missing}
-        order = {demand.key: n for n, (demand, _) in enumerate(missing)}
-        short = [demand for demand, count in missing if count]
+        counts = {group.demands[0].key: count for group, count in missing}
+        order = {group.demands[0].key: n for n, (group, _) in enumerate(missing)}
+        short = [group for group, count in missing if count]
         while short:
             self._short = short
-            demand = min(short, key=lambda d: (*self._need(d), order[d.key]))
-            if self._place_one(demand):
-                counts[demand.key] -= 1
+            group = min(short, key=lambda g: (*self._need(g), order[g.demands[0].key]))
+            key = group.demands[0].key
+            if self._place_one(group):
+                counts[key] -= 1
             else:  # no more of it fit, and each that is missing may have a worker come
-                self.place(demand, counts[demand.key] - 1)
-                counts[demand.key] = 0
-            short = [d for d in short if counts[d.key]]
+                self.place(group, counts[key] - 1)
+                counts[key] = 0
+            short = [g for g in short if counts[g.demands[0].key]]
         self._short = []
 
-    def _need(self, demand: ComponentDemand) -> tuple[float, float]:
+    def _need(self, group: ReplicaGroup) -> tuple[float, float]:
         """Returns the part of its demand that a component serves, and less what one more adds."""
+        return min(map(self._need_of, group.demands))
+
+    def _need_of(self, demand: ComponentDemand) -> tuple[float, float]:
         if not demand.rate_per_s:
             return float("inf"), 0.0
         served = self._capacity_per_s.get(demand.key, 0.0)
         more = max(demand.capacity_per_s.values(), default=0.0)
         return served / demand.rate_per_s, -more / demand.rate_per_s
 
-    def _place_one(self, demand: ComponentDemand) -> bool:
-        found = self._best_worker(demand)
+    def _place_one(self, group: ReplicaGroup) -> bool:
+        found = self._best_worker(group)
         if found is None:
-            text = self._growth.add(demand) or self._reason(demand)
-            self._reasons[demand.key] = text
-            self._explain(demand, ReplicaVerdict.MISSING, text)
+            text = self._growth.add(group) or missing_reason(
+                group, self._able.values(), self._tenants
+            )
+            for demand in group.demands:
+                self._reasons[demand.key] = text
+                self._explain(demand, ReplicaVerdict.MISSING, text)
             return False
-        name, text = found
-        replica_id = demand.prefix + self._free_number(demand)
-        self._free[name] -= self._needs_mib(demand, name)
-        self._pinned[name].add(demand.info.signature)
-        self._give(demand, name, replica_id)
-        verdict, left = ReplicaVerdict.PLACED, self._left.get(demand.key)
-        if left:
-            verdict, text = ReplicaVerdict.MOVED, f"{text}; in place of {left.pop(0)}"
-        self._explain(demand, verdict, text, name, replica_id)
+        name, reason = found
+        self._free[name] -= group.memory_mib(self._pinned[name])
+        for demand in group.demands:
+            replica_id = demand.prefix + self._free_number(demand)
+            self._pinned[name].add(demand.info.signature)
+            self._give(demand, name, replica_id)
+            verdict, text, left = ReplicaVerdict.PLACED, reason, self._left.get(demand.key)
+            if left:
+                verdict, text = ReplicaVerdict.MOVED, f"{reason}; in place of {left.pop(0)}"
+            self._explain(demand, verdict, text, name, replica_id)
         return True
 
     def _explain(
@@ -266,8 +212,11 @@ class _Planner:
         known |= {r.replica_id for found in self._found.values() for r in found}
         return next(str(n) for n in range(len(known) + 1) if f"{demand.prefix}{n}" not in known)
 
-    def _fits(self, demand: ComponentDemand, name: str) -> bool:
-        """Whether the worker may hold the component, were there enough memory."""
+    def _fits(self, group: ReplicaGroup, name: str) -> bool:
+        """Whether the worker may hold the components, were there enough memory."""
+        return all(self._fits_one(demand, name) for demand in group.demands)
+
+    def _fits_one(self, demand: ComponentDemand, name: str) -> bool:
         worker, fleet = self._able[name], self._fleet
         if worker.shape.device_class in demand.too_slow or not self._tenants.admits(demand, name):
             return False
@@ -280,19 +229,16 @@ class _Planner:
         )
         return unmet is None
 
-    def _needs_mib(self, demand: ComponentDemand, name: str) -> int:
-        """Returns the memory that the replica adds: none where its instance is pinned already."""
-        return 0 if demand.info.signature in self._pinned[name] else demand.memory_mib
-
-    def _best_worker(self, demand: ComponentDemand) -> tuple[str, str] | None:
-        """Returns the worker that gets a replica, and why; None where none can."""
+    def _best_worker(self, group: ReplicaGroup) -> tuple[str, str] | None:
+        """Returns the worker that gets a replica of each component, and why; None for none."""
+        components = {c for demand in group.demands for c in demand.info.components}
         ranked = []
         for name, worker in self._able.items():
-            needs_mib = self._needs_mib(demand, name)
-            if worker.draining or not self._fits(demand, name) or needs_mib > self._free[name]:
+            needs_mib = group.memory_mib(self._pinned[name])
+            if worker.draining or not self._fits(group, name) or needs_mib > self._free[name]:
                 continue
-            far = sum(n for digest, n in demand.info.components if digest not in worker.local)
-            is_open = demand.info.signature in worker.instances
+            far = sum(n for digest, n in components if digest not in worker.local)
+            is_open = all(d.info.signature in worker.instances for d in group.demands)
             price = worker.shape.price_nanousd_per_hour
             ranked.append(
                 (
@@ -300,7 +246,7 @@ class _Planner:
                     not is_open,
                     far,
                     price,
-                    self._others(demand, name),
+                    self._others(group, name),
                     -self._free[name],
                     name,
                 )
@@ -310,31 +256,19 @@ class _Planner:
         loads, is_closed, far, *_, name = min(ranked)
         if not loads or not is_closed:
             return name, "its engine is open there"
-        near = "has its files and " if demand.info.components and not far else ""
+        near = "has its files and " if components and not far else ""
         return name, f"{near}is the cheapest of {len(ranked)} that can load it"
 
-    def _others(self, demand: ComponentDemand, name: str) -> int:
+    def _others(self, group: ReplicaGroup, name: str) -> int:
         """Returns how many other components that are short could use the worker."""
         return sum(
-            other.key != demand.key
+            other is not group
             and self._fits(other, name)
-            and self._needs_mib(other, name) <= self._free[name]
+            and other.memory_mib(self._pinned[name]) <= self._free[name]
             for other in self._short
         )
 
-    def _reason(self, demand: ComponentDemand) -> str:
-        shapes = [w.shape for w in self._able.values()]
-        if not shapes:
-            return "no worker is connected"
-        if remedy := unmet_remedy(demand.info.requirement, shapes):
-            return remedy
-        if not any(w.serves for w in self._able.values()):
-            return NO_HUB
-        if not any(self._tenants.admits(demand, w.name) for w in self._able.values() if w.serves):
-            return OTHER_TENANT
-        if all(shape.device_class in demand.too_slow for shape in shapes):
-            return next(iter(demand.too_slow.values()))
-        return (
-            f"no worker has {demand.memory_mib} MiB free for it; attempts and other replicas have "
-            "the rest"
-        )
+
+def _is_loaded(worker: WorkerView, demand: ComponentDemand) -> bool:
+    instance = worker.instances.get(demand.info.signature)
+    return instance is not None and not instance.load_remaining_s > 0

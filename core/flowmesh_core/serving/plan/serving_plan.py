@@ -12,18 +12,14 @@ from statistics import fmean
 
 from flowmesh_core.serving.plan.batch_caps import batch_cap
 from flowmesh_core.serving.plan.capacity import UTILISATION
+from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
 from flowmesh_core.serving.plan.latency_split import LatencySplit, Variant, split_latency
 from flowmesh_core.serving.plan.replica_count import (
     ReplicaCapacity,
     ReplicaCount,
     count_replicas,
 )
-from flowmesh_core.serving.plan.replica_placement import (
-    ComponentDemand,
-    FleetView,
-    ServingPlan,
-    plan_replicas,
-)
+from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
 from flowmesh_core.serving.profile import BatchProfile
 
 EXPECTED_UNTIL = 100

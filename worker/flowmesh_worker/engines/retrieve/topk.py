@@ -2,27 +2,34 @@
 
 import asyncio
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_core.dataset import ColumnType, Schema, dataset_digest
+from flowmesh_core.stages.stage_calls import TOPK_PATH
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
     Progress,
     Result,
     Rows,
+    ServingAnswer,
+    ServingCall,
     TreeInput,
     Usage,
     Work,
 )
 from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.eval.scorer import require_columns
+from flowmesh_worker.engines.resident_dataset import resident_dataset
 from flowmesh_worker.engines.retrieve.nearest import Found, nearest
+from flowmesh_worker.engines.retrieve.resident_corpus import ResidentCorpus
 from flowmesh_worker.engines.retrieve.vectors import read_vectors, refuse_without_direction
 
 _OWN_KEYS = ("row", "score")
+_CALLS_MAX = 8
+"""Searches of a replica at once; each takes a thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +47,18 @@ class TopK:
 
     def __init__(self) -> None:
         self._corpus: _Corpus | None = None
+        self._resident: ResidentCorpus | None = None
         self._reading = asyncio.Lock()
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Checks that numpy is installed."""
+        """Checks that numpy is installed; a replica of a service reads its corpus too."""
         if importlib.util.find_spec("numpy") is None:
             raise unplaceable(
                 "this worker has no numpy installed", "install one of the worker's extras"
             )
+        if "corpus" in components:
+            dataset = resident_dataset(components["corpus"])
+            self._resident = await asyncio.to_thread(ResidentCorpus, dataset)
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Finds the nearest rows for every query of one action."""
@@ -63,7 +74,21 @@ class TopK:
 
     async def close(self) -> None:
         """Frees the corpus."""
-        self._corpus = None
+        self._corpus = self._resident = None
+
+    def serves(self) -> tuple[tuple[str, ...], int]:
+        """Returns that it answers searches, where it keeps a corpus. See ``Serves``."""
+        return ((), 0) if self._resident is None else ((TOPK_PATH,), _CALLS_MAX)
+
+    async def answer(self, call: ServingCall) -> ServingAnswer:
+        """Answers a search. See ``Serves``."""
+        if self._resident is None:
+            raise RuntimeError("retrieve.topk was given a call without a corpus")
+        return await asyncio.to_thread(self._resident.answer, call.body)
+
+    async def stream(self, call: ServingCall) -> AsyncIterator[bytes | ServingAnswer]:
+        """As :meth:`answer`. See ``Serves``."""
+        yield await self.answer(call)
 
     async def _vectors(self, corpus: DatasetInput, column: str) -> Any:
         key = (dataset_digest(corpus.manifest), column)

@@ -1,0 +1,61 @@
+"""What a service consists of: its application as a checked document, its models as a release."""
+
+from collections.abc import Mapping
+
+import msgspec
+from pydantic import ValidationError
+
+from flowmesh_api.v1.services import ServiceApplication
+from flowmesh_control.records.service_records import (
+    PendingRelease,
+    ReleasedComponent,
+    ServiceRecord,
+    ServiceRelease,
+)
+from flowmesh_control.serving.published_outputs import named_outputs
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.plan import Source
+from flowmesh_core.identity import digest_bytes
+from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.spec.error_messages import problems_of
+from flowmesh_core.spec.service import FlowMeshService
+
+
+def parse_service(application: ServiceApplication) -> FlowMeshService:
+    """Returns the service of an application.
+
+    Raises:
+        SpecError: everything that is wrong with its fields.
+    """
+    document = dict(application.document)
+    metadata = document.get("metadata")
+    if application.namespace and isinstance(metadata, dict):
+        document["metadata"] = {**metadata, "namespace": application.namespace}
+    document.pop("status", None)
+    try:
+        return FlowMeshService.model_validate(document)
+    except ValidationError as error:
+        raise SpecError(problems_of(error, FlowMeshService)) from error
+
+
+def uploads_beside_outputs(service: FlowMeshService, uploads: Mapping[str, str]) -> dict[str, str]:
+    """Returns the uploads of inputs that are not outputs of workflows."""
+    named = named_outputs(service)
+    return {name: reference for name, reference in uploads.items() if name not in named}
+
+
+def with_models(
+    service: ServiceRecord, pending: PendingRelease, models: dict[Source, Artifact] | str
+) -> ServiceRecord:
+    """Returns a service with the release of these models, or with why there is none."""
+    if isinstance(models, str):
+        return msgspec.structs.replace(service, failure=models)
+    components = tuple(
+        ReleasedComponent(c, {e.port: models[e.sources[0]] for e in c.step.edges})
+        for c in pending.plan.components
+    )
+    named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
+    name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
+    scopes = pending.scopes
+    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
+    return msgspec.structs.replace(service, pending=None, release=release)

@@ -1,0 +1,43 @@
+"""Inputs of a service: those of a workflow, and what the runs of a workflow have published."""
+
+from pydantic import ConfigDict, Field, model_validator
+
+from flowmesh_core.spec.fields import cel_rules
+from flowmesh_core.spec.inputs import InputSpec
+
+ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows, configMap and output must be given"
+_FOLLOW_RULE = "follow is for output: only what a workflow publishes can be followed"
+
+
+class ServiceInputSpec(InputSpec):
+    """An input of a service: as one of a workflow, or ``output``."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            (
+                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows),"
+                " has(self.configMap), has(self.output)].filter(x, x).size() == 1",
+                ONE_SOURCE_RULE,
+            ),
+            ("!has(self.follow) || !self.follow || has(self.output)", _FOLLOW_RULE),
+        )
+    )
+
+    output: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="What the newest run of a workflow that succeeded has published:"
+        " WORKFLOW/OUTPUT, or NAMESPACE/WORKFLOW/OUTPUT with the service's own namespace.",
+    )
+    follow: bool = Field(
+        default=False,
+        description="Makes a new release when a newer run has published the output; without it"
+        " the service keeps the one that it was applied with.",
+    )
+
+    @model_validator(mode="after")
+    def _follows_an_output(self) -> "ServiceInputSpec":
+        if self.follow and self.output is None:
+            raise ValueError(_FOLLOW_RULE)
+        return self
