@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,7 @@ from flowmesh_worker.engines.code.component import Component
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult
 from flowmesh_worker.host.call_server import _HubConnection
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 DELAY_S = (0.0002, 0.004)
 BATCH_S = (0.002, 0.02)
@@ -34,13 +35,17 @@ class SerialCode:
         return sum(len(msgspec.json.encode(value)) for value in self.code._stored.values())
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]],
     ) -> list[CallResult]:
         """See ``CodeRunner``."""
         del within_s
         self._is_busy = True
         await asyncio.sleep(self._rng.uniform(*BATCH_S))
-        results = self.code.run(component, calls)
+        results = self.code.run(component, calls, passed)
         self.code.forget(self._to_forget)
         self._to_forget.clear()
         self._is_busy = False
@@ -82,6 +87,9 @@ class Wire:
         self._last_s = at_s = max(at_s, self._last_s + 1e-6)
         loop.call_at(at_s, self._arrive, message)
 
+    def defer(self, message: Any) -> None:
+        self.send(message)
+
     def close(self) -> None:
         self.is_broken = True
 
@@ -93,6 +101,8 @@ class Wire:
 
 class RouterEnd:
     """The router's end of a link to a hub."""
+
+    peer = incarnation = ""
 
     def __init__(self, worker: str, wire: Wire) -> None:
         self.worker = worker
@@ -107,6 +117,9 @@ class RouterEnd:
     def answer(self, message: Any) -> None:
         self.wire.send(message)
 
+    def defer(self, message: Any) -> None:
+        self.wire.defer(message)
+
 
 class HubEnd:
     """The hub's end of a link to a router; also the group of that router."""
@@ -119,6 +132,9 @@ class HubEnd:
 
     def send(self, message: Any) -> None:
         self.wire.send(message)
+
+    def defer(self, message: Any) -> None:
+        self.wire.defer(message)
 
     def close(self) -> None:
         self.wire.close()

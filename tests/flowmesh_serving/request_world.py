@@ -36,6 +36,7 @@ from flowmesh_worker.engines.code.component import Component
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, loaded_code
 from flowmesh_worker.host.call_server import _HubConnection
+from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.service_hub import ServiceHub
@@ -180,6 +181,9 @@ class RequestWorld:
         faults.cancel()
         await asyncio.gather(*asking)
         await asyncio.sleep(2.0)
+        for worker in self.workers.values():
+            for connection in worker.host.connections:
+                connection._descriptors.close()
         for context in errors:
             raise context.get("exception") or AssertionError(context["message"])
 
@@ -202,6 +206,7 @@ class RequestWorld:
         worker.instance._lost()
         for connection in worker.host.connections:
             connection.channel.close()
+            connection._descriptors.close()
         worker.host = self.new_host()
         self._admit(worker)
 
@@ -254,7 +259,10 @@ class RequestWorld:
     def _admit(self, worker: Worker) -> None:
         worker.instance = instance = InstanceLink(worker.hub._report_soon)
         host = worker.host
-        connection = _HubConnection(host.engine, lambda _: None, lambda _: None)
+        unused, theirs = descriptor_pair()
+        unused.close()
+        descriptors = DescriptorSocket(theirs)
+        connection = _HubConnection(host.engine, descriptors, lambda _: None, lambda _: None)
         to_host = self._wire(connection._receive)
         connection.channel = self._wire(instance._receive)  # type: ignore[assignment]
         host.connections.append(connection)

@@ -7,7 +7,7 @@ thread, so that other processes of the machine do not count.
 import asyncio
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +26,7 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
 )
+from flowmesh_worker.ipc.passed_values import StageBytes
 
 FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 LAYERS = {"short": 20, "long": 160}
@@ -56,9 +57,13 @@ class KernelRunner:
     share: float = 1.0
 
     async def run(
-        self, component: str, calls: Sequence[BatchCall], within_s: float
+        self,
+        component: str,
+        calls: Sequence[BatchCall],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]],
     ) -> list[CallResult]:
-        del within_s
+        del within_s, passed
         (call,) = calls
         took_s = self.seconds.get((component, call.body)) or kernel(LAYERS[component])
         self.seconds[component, call.body] = took_s

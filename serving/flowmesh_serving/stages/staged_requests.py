@@ -216,7 +216,7 @@ class StagedRequests:
         """Has the hubs of the present route end the request; at once where it still runs."""
         end = EndRequest(pending.request_id)
         for link in pending.links.values():
-            (link.defer if pending.is_answered else link.send)(end)
+            (link.defer if pending.is_answered else link.answer)(end)
         for replica in pending.replicas:
             replica.candidate.own -= 1
         pending.links, pending.replicas = {}, []
