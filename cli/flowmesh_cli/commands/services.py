@@ -64,8 +64,13 @@ def manifest(
     file: Annotated[Path, typer.Argument(help="File of a service.", metavar="FILE")],
     *,
     namespace: ServiceNamespace = "",
+    json: JsonOption = False,
 ) -> None:
-    """Print the object of a file for kubectl apply, with the code of its components."""
+    """Print the object of a file for kubectl apply, with its code.
+
+    It is JSON also without --json.
+    """
+    del json
     from flowmesh_cli.verbs.services import print_manifest  # noqa: PLC0415
 
     print_manifest(file, namespace=namespace)

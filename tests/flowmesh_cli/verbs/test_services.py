@@ -118,5 +118,6 @@ def test_the_manifest_of_a_file_is_an_object_with_the_code_of_its_files(
     assert python == {
         "function": "best", "code": EXAMPLE.with_name("rerank.py").read_text()
     }  # fmt: skip
-    plan = compile_service(FlowMeshService.model_validate(found), builtin_catalog())
-    assert [c.name for c in plan.components] == ["search", "rerank", "writer"]
+    service = FlowMeshService.model_validate(found)
+    plan = compile_service(service, builtin_catalog(), validate_only=True)
+    assert [c.name for c in plan.components] == ["embed", "search", "rerank", "writer"]

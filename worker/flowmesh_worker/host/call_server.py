@@ -6,9 +6,10 @@ on their way to the client, nothing more is taken from the engine until the clie
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 
@@ -133,7 +134,7 @@ class _HubConnection:
     def _receive(self, message: ToCallHost) -> None:
         match message:
             case ServiceCall():
-                self._begin(message.call_id, self._run(message))
+                self._begin(message.call_id, partial(self._run, message))
             case ComponentCall(call_id=call_id, passed=passed):
                 try:
                     values = receive_values(passed, self._descriptors)
@@ -142,7 +143,7 @@ class _HubConnection:
                     return
                 stored = (one.store_as for one in (message, *message.then))
                 self._stored.update(filter(None, stored))
-                self._begin(call_id, self._run_component(message, values))
+                self._begin(call_id, partial(self._run_component, message, values))
             case Credit(call_id=call_id, size=size):
                 if call_id in self._credits:
                     self._credits[call_id].add(size)
@@ -154,18 +155,17 @@ class _HubConnection:
                 if self._components is not None:
                     self._components.forget_values(keys)
 
-    def _begin(self, call_id: str, work: Coroutine[Any, Any, CallEnded]) -> None:
+    def _begin(self, call_id: str, work: Callable[[], Awaitable[CallEnded]]) -> None:
         if call_id in self._tasks:
-            work.close()
             return
         task = asyncio.get_running_loop().create_task(self._run_to_end(call_id, work))
         self._tasks[call_id] = task
         # Not at the end of the task, which may be cancelled before its first step.
         task.add_done_callback(lambda _: self._forget(call_id))
 
-    async def _run_to_end(self, call_id: str, work: Coroutine[Any, Any, CallEnded]) -> None:
+    async def _run_to_end(self, call_id: str, work: Callable[[], Awaitable[CallEnded]]) -> None:
         try:
-            end = await work
+            end = await work()
         except asyncio.CancelledError:
             return
         except Exception as error:
