@@ -18,7 +18,7 @@ from tests.flowmesh_control.test_end_to_end import accounts, paid
 
 from flowmesh_api.v1.why import AttemptLine
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 MEMORY_MIB = 700
 """What the step states: more than torch, the model and the others' requests take."""

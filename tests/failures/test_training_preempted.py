@@ -13,7 +13,7 @@ from tests.flowmesh_control.test_end_to_end import accounts
 from flowmesh_api.v1.why import AttemptLine
 from flowmesh_core.machine import checkpoints
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 STEPS = 24
 BATCH = 4

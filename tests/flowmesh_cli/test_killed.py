@@ -132,7 +132,13 @@ def children(pid: int, marker: str) -> list[psutil.Process]:
 
 
 # Rising, so that later kills hit control processes that took the runs up themselves.
-@pytest.mark.parametrize("counts", [(0, 4, 8, 12), (1, 5, 9), (2, 6, 10), (3, 7, 11)])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (0, 4, 8, 12),
+        *(pytest.param(n, marks=pytest.mark.nightly) for n in ((1, 5, 9), (2, 6, 10), (3, 7, 11))),
+    ],
+)
 def test_runs_survive_a_kill_of_the_control_process_at_any_moment(
     folder: Path, expected: list[dict[str, str]], counts: tuple[int, ...]
 ) -> None:
@@ -157,7 +163,13 @@ def test_runs_survive_a_kill_of_the_control_process_at_any_moment(
 
 
 # Twice in a run: an action that loses its host or its worker three times is given up.
-@pytest.mark.parametrize("kills", [{0: "host", 3: "worker"}, {2: "worker", 6: "host"}])
+@pytest.mark.parametrize(
+    "kills",
+    [
+        {0: "host", 3: "worker"},
+        pytest.param({2: "worker", 6: "host"}, marks=pytest.mark.nightly),
+    ],
+)
 def test_runs_survive_kills_of_workers_and_hosts_at_any_moment(
     folder: Path, expected: list[dict[str, str]], kills: dict[int, str]
 ) -> None:

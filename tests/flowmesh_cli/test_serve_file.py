@@ -72,7 +72,7 @@ def composed(client: openai.OpenAI, rows: list[dict[str, Any]]) -> dict[str, Any
     return {"text": answer.choices[0].message.content, "sources": chosen["rows"]}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.model
 def test_the_example_answers_as_its_parts_do(folder: Path) -> None:
     rows = embed_question(folder, yaml.load(INDEX))

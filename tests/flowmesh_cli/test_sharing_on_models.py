@@ -12,7 +12,7 @@ from tests.flowmesh_cli.test_sharing import (
     step,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 
 def model_flow(tenant: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 BEFORE = ("sft", "tuned", "pairs")
 TRAINING = {"max_steps": 2, "max_length": 16, "dtype": "float32", "use_peft": True}

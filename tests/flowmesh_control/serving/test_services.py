@@ -115,7 +115,12 @@ async def imported(found: Place, worker: HandWorker, folder: Path) -> Artifact:
 
 def state_of(one: ServingReplica, state: str = "ready", **changes: Any) -> ServingReplicaState:
     opening = one.opening
-    values = {"signature": opening.signature, "memory_mib": opening.memory_mib, **changes}
+    values = {
+        "signature": opening.signature,
+        "memory_mib": opening.memory_mib,
+        "token": opening.token,
+        **changes,
+    }
     return ServingReplicaState(one.replica_id, state, **values)
 
 
