@@ -182,6 +182,8 @@ class InstanceLink:
         """Disconnects."""
         if self._channel is not None:
             self._channel.close()
+        if self._descriptors is not None:
+            self._descriptors.close()
 
     def _run(self, call: HostCall, passed: Mapping[str, StageBytes]) -> None:
         """Sends a call with its values; refuses it where these cannot pass now."""
