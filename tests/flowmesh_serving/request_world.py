@@ -181,9 +181,6 @@ class RequestWorld:
         faults.cancel()
         await asyncio.gather(*asking)
         await asyncio.sleep(2.0)
-        for worker in self.workers.values():
-            for connection in worker.host.connections:
-                connection._descriptors.close()
         for context in errors:
             raise context.get("exception") or AssertionError(context["message"])
 
@@ -206,7 +203,6 @@ class RequestWorld:
         worker.instance._lost()
         for connection in worker.host.connections:
             connection.channel.close()
-            connection._descriptors.close()
         worker.host = self.new_host()
         self._admit(worker)
 
@@ -259,9 +255,10 @@ class RequestWorld:
     def _admit(self, worker: Worker) -> None:
         worker.instance = instance = InstanceLink(worker.hub._report_soon)
         host = worker.host
-        unused, theirs = descriptor_pair()
-        unused.close()
+        ours, theirs = descriptor_pair()
         descriptors = DescriptorSocket(theirs)
+        ours.close()
+        descriptors.close()  # all values here are inside their frames
         connection = _HubConnection(host.engine, descriptors, lambda _: None, lambda _: None)
         to_host = self._wire(connection._receive)
         connection.channel = self._wire(instance._receive)  # type: ignore[assignment]
