@@ -127,7 +127,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 @pytest.fixture(scope="session")
-def told(request: pytest.FixtureRequest) -> Callable[[str], None]:
+def print_line(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Prints a measurement, even while output is captured."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
 

@@ -40,7 +40,7 @@ def user(fabric: Fabric, tenant: Callable[[], str], tmp_path: Path) -> User:
 
 
 def test_a_user_runs_a_workflow_from_files_and_reads_its_outputs(
-    user: User, told: Callable[[str], None]
+    user: User, print_line: Callable[[str], None]
 ) -> None:
     (run,) = user.answer("run", "sums.yaml")["runs"]
     assert (run["phase"], run["namespace"]) == ("Succeeded", user.namespace)
@@ -50,7 +50,7 @@ def test_a_user_runs_a_workflow_from_files_and_reads_its_outputs(
     user.answer("outputs", "sums", "--download", "out")
     assert json.loads((user.folder / "out" / "total.jsonl").read_text()) == {"total": 42}
     took = until(lambda: user.fmesh("status", "sums").returncode == 0, "status answers")
-    told(f"kubectl fmesh status through the API server: {took:.1f} s")
+    print_line(f"kubectl fmesh status through the API server: {took:.1f} s")
     for words in (("receipt",), ("why", "sum"), ("logs",), ("lineage", "sums/total")):
         done = user.fmesh(*words)
         assert done.returncode == 0, (words, done.stderr)

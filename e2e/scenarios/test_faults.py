@@ -25,7 +25,7 @@ HUNGRY = "select len(list(range::varchar || repeat('x', 100))) as n from range(7
 """Needs about 800 MiB; the contract of data.sql states 512."""
 
 Begin = Callable[..., Load]
-Told = Callable[[str], None]
+PrintLine = Callable[[str], None]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +50,16 @@ def begin(steady: Fabric, tenant: Callable[[], str]) -> Begin:
 
 
 @pytest.fixture
-def recovers(told: Told) -> Callable[[str, Load, Callable[[], tuple[float, float]]], None]:
+def recovers(
+    print_line: PrintLine,
+) -> Callable[[str, Load, Callable[[], tuple[float, float]]], None]:
     """Waits for the end, prints the times, and checks that everything happened once."""
 
     def check(fault: str, load: Load, going: Callable[[], tuple[float, float]]) -> None:
         on, ended = going()
-        told(f"{fault}: each workflow went on after {on:.1f} s, all ended after {ended:.1f} s")
+        print_line(
+            f"{fault}: each workflow went on after {on:.1f} s, all ended after {ended:.1f} s"
+        )
         load.happened_once()
 
     return check
@@ -103,20 +107,22 @@ def test_a_worker_s_network_is_cut(
     until(lambda: connected(steady) == WORKERS, "the worker is back", 60)
 
 
-def test_the_leader_is_killed(steady: Fabric, begin: Begin, recovers: Recovers, told: Told) -> None:
+def test_the_leader_is_killed(
+    steady: Fabric, begin: Begin, recovers: Recovers, print_line: PrintLine
+) -> None:
     load = begin()
     leader = steady.leader()
     epoch = load.statuses()[0]["epoch"]
     going = load.goes_on()
     kill(steady, leader)
-    taken_over(load, leader, epoch, told, "leader killed")
+    taken_over(load, leader, epoch, print_line, "leader killed")
     recovers("leader killed", load, going)
     until(lambda: operators_ready(steady) == 2, "two operators are ready again", 60)
 
 
 @pytest.mark.full
 def test_the_leader_is_frozen_past_its_lease_and_thawed(
-    steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers, told: Told
+    steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers, print_line: PrintLine
 ) -> None:
     load = begin()
     leader = steady.leader()
@@ -125,7 +131,7 @@ def test_the_leader_is_frozen_past_its_lease_and_thawed(
     going = load.goes_on()
     machine.freeze(pod, "operator")
     try:
-        taken_over(load, leader, epoch, told, "leader frozen")
+        taken_over(load, leader, epoch, print_line, "leader frozen")
     finally:
         machine.thaw(pod, "operator")
     until(lambda: ended(steady, pod).get("exitCode") is not None, "the thawed one ends", 60)
@@ -136,13 +142,13 @@ def test_the_leader_is_frozen_past_its_lease_and_thawed(
 
 
 def test_the_api_server_is_killed_and_starts_again(
-    steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers, told: Told
+    steady: Fabric, machine: Machine, begin: Begin, recovers: Recovers, print_line: PrintLine
 ) -> None:
     load = begin()
     going = load.goes_on()
     machine.restart("kube-apiserver")
     away = until(lambda: steady.kube.run("get", "--raw", "/readyz", ok=False) == "ok", "it answers")
-    told(f"the API server was away for {away:.1f} s")
+    print_line(f"the API server was away for {away:.1f} s")
     recovers("API server restarted", load, going)
 
 
@@ -195,14 +201,14 @@ def test_the_chart_is_upgraded(steady: Fabric, begin: Begin, recovers: Recovers)
     assert not operators & names(steady, OPERATORS)
 
 
-def taken_over(load: Load, before: str, epoch: int, told: Told, fault: str) -> None:
+def taken_over(load: Load, before: str, epoch: int, print_line: PrintLine, fault: str) -> None:
     """Waits for another leader and its first write; returns the times."""
     fabric = load.fabric
     took = until(lambda: fabric.leaders() not in ([], [before]), "another leads", 30)
     wrote = took + until(
         lambda: all(s.get("epoch", 0) > epoch for s in load.statuses()), "it writes", 30
     )
-    told(f"{fault}: another leads after {took:.1f} s and has written after {wrote:.1f} s")
+    print_line(f"{fault}: another leads after {took:.1f} s and has written after {wrote:.1f} s")
 
 
 def kill(fabric: Fabric, pod: str) -> None:

@@ -23,7 +23,7 @@ TWO_STEPS = {
 
 
 def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
-    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    fabric: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     team = tenant()
     until(lambda: wanted(fabric) == 0, "the pool has no worker", 120)
@@ -39,11 +39,11 @@ def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
         "wait", "fmw/first", f"--namespace={team}", "--for=condition=Complete", "--timeout=60s"
     )
     line.end()
-    told("first workflow: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    print_line("first workflow: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
     assert status["outputs"]["oldest"]["rows"] == 1
     assert status["observedGeneration"] == 1
     took = until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
-    told(f"back to zero {took:.1f} s after the end")
+    print_line(f"back to zero {took:.1f} s after the end")
 
 
 def test_a_repeated_workflow_completes_from_the_cache_without_a_worker(
@@ -61,7 +61,7 @@ def test_a_repeated_workflow_completes_from_the_cache_without_a_worker(
 
 
 def test_a_workflow_that_does_not_compile_is_refused_at_once(
-    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    fabric: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     team = tenant()
     steps = [{"name": "a", "uses": "data.sql", "inputs": {"rows": "b.rows"},
@@ -72,7 +72,7 @@ def test_a_workflow_that_does_not_compile_is_refused_at_once(
         "the workflow is refused",
     )
     assert "no step 'b'" in condition(fabric.look(team, "wrong"), "Accepted")["message"]
-    told(f"a workflow that does not compile is refused after {took:.1f} s")
+    print_line(f"a workflow that does not compile is refused after {took:.1f} s")
 
 
 def wanted(fabric: Fabric) -> int:

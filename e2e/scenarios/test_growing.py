@@ -18,7 +18,7 @@ ROWS = 150_000_000
 
 
 def test_a_pool_grows_to_its_maximum_and_never_removes_a_busy_worker(
-    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    fabric: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     team = tenant()
     until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
@@ -42,7 +42,7 @@ def test_a_pool_grows_to_its_maximum_and_never_removes_a_busy_worker(
     until(lambda: not fabric.workers(POOL), "the pool has no worker", 120)
     line.mark("none left")
     line.end()
-    told("growing: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    print_line("growing: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
 
 
 def query(name: str, rows: int) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def by_hpa(fabric: Fabric, machine: Machine, tmp_path: Path) -> Iterator[Fabric]
 
 
 def test_a_pool_scales_from_zero_to_three_and_back_twice(
-    by_hpa: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    by_hpa: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     fabric, team = by_hpa, tenant()
     until(lambda: bool(_autoscaler(fabric).get("status")), "the autoscaler looks at the pool")
@@ -46,7 +46,7 @@ def test_a_pool_scales_from_zero_to_three_and_back_twice(
     back = until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 240)
     assert _active(fabric), "it came to zero by itself, and goes on"
     again = _from_zero(fabric, team, "again")
-    told(
+    print_line(
         f"by a HorizontalPodAutoscaler: asked for the first worker after {first:.1f} s, for {BOUND}"
         f" after {bound:.1f} s (a helm upgrade in it), back to zero {back:.1f} s after nothing"
         f" asked for any; from the"

@@ -54,18 +54,18 @@ def told_of_keda(fabric: Fabric, machine: Machine) -> Iterator[Fabric]:
 
 
 def test_a_pool_reports_missing_keda_and_scales_to_three_and_back_once_it_is_installed(
-    told_of_keda: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    told_of_keda: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     fabric, team = told_of_keda, tenant()
     with pool(fabric, POOL, SPEC):
         until(lambda: scaling(fabric).get("reason") == "NoKeda", "the pool says what is missing")
         assert "install KEDA and set keda.enabled" in scaling(fabric)["message"]
     with keda(fabric.kube) as took_s:
-        told(f"KEDA was installed and answered after {took_s:.1f} s")
+        print_line(f"KEDA was installed and answered after {took_s:.1f} s")
         with by_keda(fabric):
             marks, gone = under_load(fabric, team)
             assert scaling(fabric)["reason"] == "ByKeda"
-    told("by KEDA: " + ", ".join(f"{k} {v:.1f} s" for k, v in marks.items()))
+    print_line("by KEDA: " + ", ".join(f"{k} {v:.1f} s" for k, v in marks.items()))
     assert len(gone) >= BOUND
     assert set(gone.values()) == {MARKED}, f"some that were not marked as idle went: {gone}"
 

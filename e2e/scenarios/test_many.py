@@ -17,7 +17,7 @@ MOST_WRITES = 4
 
 @pytest.mark.full
 def test_two_hundred_workflows_at_once(
-    fabric: Fabric, machine: Machine, tenant: Callable[[], str], told: Callable[[str], None]
+    fabric: Fabric, machine: Machine, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     team = tenant()
     fabric.install("pools.thin.minReplicas=1", "crds.upgrade=false")
@@ -35,7 +35,7 @@ def test_two_hundred_workflows_at_once(
     cpu, memory = cpu_and_memory(fabric, machine)
     after = writes(fabric)
     made = {kind: count / MANY for kind, count in (after - before).items()}
-    told(
+    print_line(
         f"{MANY} workflows: applied in {applied:.1f} s, all complete after {took:.1f} s"
         f" ({MANY / took:.1f}/s); the leader's CPU {cpu - cpu_before:.1f} s, memory"
         f" {memory >> 20} MiB; writes a workflow {sum(made.values()):.2f}: {made}"
@@ -63,7 +63,7 @@ def test_a_leader_starts_beside_thousands_of_ended_workflows(
     fabric: Fabric,
     machine: Machine,
     tenant: Callable[[], str],
-    told: Callable[[str], None],
+    print_line: Callable[[str], None],
     ended: int,
 ) -> None:
     start, waves = time.monotonic(), [range(n, min(n + WAVE, ended)) for n in range(0, ended, WAVE)]
@@ -78,7 +78,7 @@ def test_a_leader_starts_beside_thousands_of_ended_workflows(
     listed = timed(lambda: fabric.kube.run("get", "fmw", "--all-namespaces"))
     memory = cpu_and_memory(fabric, machine)[1]
     times = [taken_over(fabric, team, f"after-{n}") for n in range(2)]
-    told(
+    print_line(
         f"{ended} ended workflows ({ended / made:.1f}/s): kubectl get takes {listed:.1f} s, the"
         f" leader holds {memory >> 20} MiB; a leader that is killed is followed after"
         f" {times[0][0]:.1f} s, and a new workflow complete after {times[0][1]:.1f} s; the next one"

@@ -38,13 +38,13 @@ ENGINES = {"generate": ("sample", "llm.generate"), "tune": ("sft", "train.sft")}
 
 
 @pytest.fixture(scope="module")
-def laptop(tmp_path_factory: pytest.TempPathFactory, told: Callable[[str], None]) -> Laptop:
+def laptop(tmp_path_factory: pytest.TempPathFactory, print_line: Callable[[str], None]) -> Laptop:
     """Returns a laptop that has run both workflows."""
     kept = os.environ.get(LAPTOP)
     made = Laptop(Path(kept) if kept else tmp_path_factory.mktemp("laptop"))
     start = time.monotonic()
     runs = made.run([WORKFLOWS / f"{name}.yaml" for name in ENGINES])
-    told(f"both workflows on this machine: {time.monotonic() - start:.0f} s")
+    print_line(f"both workflows on this machine: {time.monotonic() - start:.0f} s")
     assert [run["phase"] for run in runs] == ["Succeeded", "Succeeded"]
     return made
 
@@ -77,7 +77,7 @@ def user(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterator[U
 
 @pytest.mark.parametrize("name", list(ENGINES))
 def test_outputs_equal_those_of_a_laptop_run(
-    laptop: Laptop, user: User, full_pool: str, told: Callable[[str], None], name: str
+    laptop: Laptop, user: User, full_pool: str, print_line: Callable[[str], None], name: str
 ) -> None:
     fabric, team = user.fabric, user.namespace
     line = Timeline(fabric.kube.kubeconfig)
@@ -90,31 +90,33 @@ def test_outputs_equal_those_of_a_laptop_run(
     fabric.completed(team, name, WITHIN_S)
     line.end()
     (worker,) = fabric.workers(full_pool)
-    told(f"{name}: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    print_line(f"{name}: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
     step, engine = ENGINES[name]
     (attempt,) = user.answer("why", step, "--run", name)["attempts"]
-    told(f"{engine} in the pod: loaded in {attempt['load_s']:.1f} s, ran {attempt['run_s']:.1f} s")
+    print_line(
+        f"{engine} in the pod: loaded in {attempt['load_s']:.1f} s, ran {attempt['run_s']:.1f} s"
+    )
     assert attempt["worker"] == worker["metadata"]["name"]
     assert_confined(fabric, worker)
 
     to = user.folder / "outputs" / name
     user.answer("outputs", name, "--download", str(to))
     here, there = laptop.outputs(name), digests(to)
-    told("\n".join(f"{name}/{file} sha256 {digest}" for file, digest in there.items()))
+    print_line("\n".join(f"{name}/{file} sha256 {digest}" for file, digest in there.items()))
     assert there
     assert there == here
 
 
 def test_the_pool_shrinks_to_zero_workers(
-    user: User, full_pool: str, told: Callable[[str], None]
+    user: User, full_pool: str, print_line: Callable[[str], None]
 ) -> None:
     fabric = user.fabric
     took = until(lambda: not fabric.workers(full_pool), "the pool shrinks to no worker", 180)
-    told(f"back to zero {took:.1f} s after the last check")
+    print_line(f"back to zero {took:.1f} s after the last check")
 
 
 def test_a_worker_in_training_stays_while_idle_workers_are_removed(
-    user: User, image: str, told: Callable[[str], None]
+    user: User, image: str, print_line: Callable[[str], None]
 ) -> None:
     fabric, team = user.fabric, user.namespace
     line = Timeline(fabric.kube.kubeconfig)
@@ -146,9 +148,9 @@ def test_a_worker_in_training_stays_while_idle_workers_are_removed(
         until(lambda: not fabric.workers(TRAINING), "the last worker goes", 180)
         line.mark("none left")
     line.end()
-    told("training: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    print_line("training: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
     (attempt,) = user.answer("why", "sft", "--run", "train")["attempts"]
-    told(f"the training ran {attempt['run_s']:.1f} s in one attempt")
+    print_line(f"the training ran {attempt['run_s']:.1f} s in one attempt")
     assert attempt["worker"] == busy
     to = user.folder / "outputs" / "train"
     user.answer("outputs", "train", "--download", str(to))

@@ -33,7 +33,7 @@ GONE_SOON = {
 
 def test_every_right_is_used_and_none_is_missing(
     fabric: Fabric, machine: Machine, tenant: Callable[[], str], tmp_path: Path,
-    told: Callable[[str], None],
+    print_line: Callable[[str], None],
 ) -> None:  # fmt: skip
     all_of_them(fabric, tenant(), tmp_path)
     given = granted((fabric.helm("get", what, RELEASE).stdout for what in ("manifest", "hooks")),
@@ -53,7 +53,7 @@ def test_every_right_is_used_and_none_is_missing(
     missing = asked.refused() - given - BY_THEIR_OWNERS - OF_AN_EARLIER_RELEASE
     assert sorted(map(str, missing)) == []
     assert {right.account for right in asked.used()} == {right.account for right in given}
-    told(f"{len(given)} rights, each of them used; nothing else was asked for")
+    print_line(f"{len(given)} rights, each of them used; nothing else was asked for")
 
 
 def all_of_them(fabric: Fabric, team: str, folder: Path) -> None:

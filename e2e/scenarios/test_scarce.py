@@ -26,7 +26,7 @@ SPEC = {
 
 
 def test_work_moves_to_another_pool_when_a_pool_cannot_get_workers(
-    fabric: Fabric, tenant: Callable[[], str], told: Callable[[str], None]
+    fabric: Fabric, tenant: Callable[[], str], print_line: Callable[[str], None]
 ) -> None:
     team = tenant()
     until(lambda: not fabric.workers("thin"), "the other pool has no worker", 120)
@@ -46,4 +46,4 @@ def test_work_moves_to_another_pool_when_a_pool_cannot_get_workers(
         assert "0 of 1 workers are connected" in ready["message"]
         until(lambda: not fabric.workers(POOL), "its worker is asked for no longer", 120)
         line.mark("withdrawn")
-    told("scarce: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))
+    print_line("scarce: " + ", ".join(f"{k} {v:.1f} s" for k, v in line.marks().items()))

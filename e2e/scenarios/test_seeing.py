@@ -16,7 +16,7 @@ WINDOW = "10s"
 
 
 def test_every_query_of_the_dashboards_has_data(
-    fabric: Fabric, tenant: Callable[[], str], tmp_path: Path, told: Callable[[str], None]
+    fabric: Fabric, tenant: Callable[[], str], tmp_path: Path, print_line: Callable[[str], None]
 ) -> None:
     with run_prometheus(fabric, tmp_path, RULES) as server:
         work(fabric, [tenant() for _ in range(3)])
@@ -32,7 +32,7 @@ def test_every_query_of_the_dashboards_has_data(
         except AssertionError as e:
             raise AssertionError("\n".join([str(e), *quiet])) from None
         assert refused(server) == []
-    told(f"{len(list(asked()))} queries of the dashboards, each with data")
+    print_line(f"{len(list(asked()))} queries of the dashboards, each with data")
 
 
 def work(fabric: Fabric, teams: list[str]) -> None:

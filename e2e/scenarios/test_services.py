@@ -59,11 +59,11 @@ def service(fabric: Fabric, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def test_a_pool_grows_from_zero_for_a_service_which_becomes_ready(
-    fabric: Fabric, service: Service, told: Callable[[str], None]
+    fabric: Fabric, service: Service, print_line: Callable[[str], None]
 ) -> None:
     service.wait("Ready", 120)
     until(lambda: service.status()["ready"] == "2/2", "both replicas are ready", 120)
-    told(f"two replicas on a pool of none: {time.monotonic() - service.applied_s:.1f} s")
+    print_line(f"two replicas on a pool of none: {time.monotonic() - service.applied_s:.1f} s")
     status = service.status()
     assert (status["phase"], status["model"]) == ("Ready", "ask")
     assert status["endpoint"] == f"https://flowmesh-router.{NAMESPACE}.svc:8480/v1"
@@ -73,7 +73,7 @@ def test_a_pool_grows_from_zero_for_a_service_which_becomes_ready(
 
 
 def test_requests_go_on_while_a_router_and_a_worker_are_killed(
-    fabric: Fabric, service: Service, told: Callable[[str], None]
+    fabric: Fabric, service: Service, print_line: Callable[[str], None]
 ) -> None:
     service.start("load", "load", "240", "0.125")
     until(lambda: "answered 20" in service.log("load"), "the client is answered")
@@ -83,7 +83,7 @@ def test_requests_go_on_while_a_router_and_a_worker_are_killed(
     worker = fabric.workers(POOL)[0]["metadata"]["name"]
     fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
     found = service.result("load", 240)
-    told(f"of 240 requests {found['answered']} were answered; failed: {found['codes']}")
+    print_line(f"of 240 requests {found['answered']} were answered; failed: {found['codes']}")
     assert found["wrong"] == 0
     assert found["failed"] <= LOST_MAX, found
     assert set(found["last"]) == {"ok"}
@@ -102,7 +102,7 @@ def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
 
 
 def test_stages_of_users_code_outlive_one_of_their_workers(
-    fabric: Fabric, service: Service, told: Callable[[str], None]
+    fabric: Fabric, service: Service, print_line: Callable[[str], None]
 ) -> None:
     spec = code_pool_spec(fabric, minReplicas=0, maxReplicas=2, resources=CODE_WORKER)
     with pool(fabric, CODE_POOL, spec):
@@ -110,13 +110,13 @@ def test_stages_of_users_code_outlive_one_of_their_workers(
         staged.apply_spec(STAGES)
         staged.wait("Ready", 120)
         until(lambda: staged.status()["ready"] == "4/4", "all replicas are ready", 120)
-        told(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
+        print_line(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
         staged.start("stages", "invoke", "120", "0.125")
         until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
         worker = fabric.workers(CODE_POOL)[0]["metadata"]["name"]
         fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
         found = staged.result("stages", 240)
-        told(f"of 120 requests {found['answered']} were answered; failed: {found['codes']}")
+        print_line(f"of 120 requests {found['answered']} were answered; failed: {found['codes']}")
         assert found["wrong"] == 0
         assert found["failed"] <= LOST_MAX, found
         assert set(found["last"]) == {"ok"}

@@ -34,7 +34,7 @@ def test_memory_and_metric_series_do_not_grow_during_a_soak(
     fabric: Fabric,
     machine: Machine,
     tenant: Callable[[], str],
-    told: Callable[[str], None],
+    print_line: Callable[[str], None],
     soak_s: float,
 ) -> None:
     teams = [tenant() for _ in range(3)]
@@ -50,7 +50,7 @@ def test_memory_and_metric_series_do_not_grow_during_a_soak(
     warm = lows([sample for sample in memory if sample[0] >= WARM * soak_s], WINDOW_S)
     slope = slope_per_s(warm)
     rate = A_WAVE * len(ended) / ended[-1][0]
-    told(
+    print_line(
         f"soak of {soak_s / 60:.0f} min, {A_WAVE * len(ended)} workflows: the least of the leader's"
         f" memory in each minute, MiB: {', '.join(f'{low:.1f}' for _, low in lows(memory, 60))};"
         f" slope after a third {slope * 3600:.1f} MiB/h, {slope * 1024 / rate:.2f} KiB a workflow;"

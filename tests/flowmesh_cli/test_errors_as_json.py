@@ -31,14 +31,14 @@ def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def ending(error: BaseException) -> dict[str, Any]:
-    told = typer.Typer(pretty_exceptions_enable=False)
+    commands = typer.Typer(pretty_exceptions_enable=False)
 
-    @told.command()
+    @commands.command()
     @guarded
     def command(json: bool = True) -> None:
         raise error
 
-    result = CliRunner().invoke(told)
+    result = CliRunner().invoke(commands)
     found = json.loads(result.stdout)["error"]
     assert found["exit_code"] == result.exit_code
     assert set(found) == FIELDS

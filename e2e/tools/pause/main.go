@@ -1,4 +1,4 @@
-// Pause holds a pod's namespaces: it does nothing until it is told to stop.
+// Pause holds a pod's namespaces: it does nothing until it is print_line to stop.
 package main
 
 import (
