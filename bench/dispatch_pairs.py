@@ -33,22 +33,45 @@ WORKFLOWS = "workflows"
 
 async def main(arguments: argparse.Namespace) -> None:
     """Measures and prints each shape's ratio."""
-    async with contextlib.AsyncExitStack() as stack:
-        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flowmesh-pairs-")))
-        peers = []
-        for name, checkout in (("before", arguments.before.resolve()), ("after", ROOT)):
-            (home / name).mkdir()
-            address = store_address(arguments.store, home / name, stack)
-            python = str(checkout / ".venv" / "bin" / "python")
-            script = str(checkout / "bench" / "dispatch_fabric.py")
-            peer = await asyncio.to_thread(Peer, python, script, address, str(home / name))
-            stack.callback(peer.stop)
-            peers.append(peer)
-        for shape in arguments.shapes:
-            await _compare(peers, shape, arguments)
+    measured: dict[str, list[list[tuple[float, float]]]] = {s: [] for s in arguments.shapes}
+    for start in range(arguments.starts):
+        print(f"start {start + 1} of {arguments.starts}", file=sys.stderr, flush=True)
+        async with contextlib.AsyncExitStack() as stack:
+            peers = await _started(arguments, stack)
+            for shape, starts in measured.items():
+                starts.append(await _compare(peers, shape, arguments))
+    for shape, starts in measured.items():
+        before, after = (
+            statistics.median(pair[side] for pairs in starts for pair in pairs) for side in (0, 1)
+        )
+        low, middle, high = interval([[math.log(b / a) for a, b in pairs] for pairs in starts])
+        print(
+            f"{shape} on {arguments.store}: {before:.0f} -> {after:.0f} us an action, "
+            f"ratio {middle:.3f} [{low:.3f}, {high:.3f}] "
+            f"of {arguments.pairs} pairs in each of {len(starts)} starts",
+            flush=True,
+        )
 
 
-async def _compare(peers: Sequence[Peer], shape: str, arguments: argparse.Namespace) -> None:
+async def _started(
+    arguments: argparse.Namespace, stack: contextlib.AsyncExitStack
+) -> Sequence[Peer]:
+    home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="flowmesh-pairs-")))
+    peers = []
+    for name, checkout in (("before", arguments.before.resolve()), ("after", ROOT)):
+        (home / name).mkdir()
+        address = store_address(arguments.store, home / name, stack)
+        python = str(checkout / ".venv" / "bin" / "python")
+        script = str(checkout / "bench" / "dispatch_fabric.py")
+        peer = await asyncio.to_thread(Peer, python, script, address, str(home / name))
+        stack.callback(peer.stop)
+        peers.append(peer)
+    return peers
+
+
+async def _compare(
+    peers: Sequence[Peer], shape: str, arguments: argparse.Namespace
+) -> list[tuple[float, float]]:
     chains = max(1, arguments.count // LOAD_CHAIN)
     if shape == WORKFLOWS:
         tasks = chains * LOAD_CHAIN
@@ -66,21 +89,30 @@ async def _compare(peers: Sequence[Peer], shape: str, arguments: argparse.Namesp
         pairs.append((times[0], times[1]))
         text = f"{shape} {number + 1}: {times[0]:.0f} {times[1]:.0f} us"
         print(text, file=sys.stderr, flush=True)
-    before, after = (statistics.median(side) for side in zip(*pairs, strict=True))
-    low, middle, high = interval([math.log(b / a) for a, b in pairs])
-    print(
-        f"{shape} on {arguments.store}: {before:.0f} -> {after:.0f} us an action, "
-        f"ratio {middle:.3f} [{low:.3f}, {high:.3f}] of {len(pairs)} pairs",
-        flush=True,
-    )
+    return pairs
 
 
-def interval(logs: Sequence[float]) -> tuple[float, float, float]:
-    """Returns the geometric mean of ratios within its 95% interval, by resampling."""
+def interval(starts: Sequence[Sequence[float]]) -> tuple[float, float, float]:
+    """Returns the geometric mean of ratios within its 95% interval.
+
+    Starts are drawn, and pairs within each: the ratio of two processes differs from one start to
+    the next by more than the pairs of one start do among themselves.
+
+    Args:
+        starts: logarithms of the ratios, by start.
+    """
     draw = random.Random(1)
-    means = sorted(statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLES))
+    means = sorted(
+        statistics.fmean(
+            log
+            for pairs in draw.choices(starts, k=len(starts))
+            for log in draw.choices(pairs, k=len(pairs))
+        )
+        for _ in range(RESAMPLES)
+    )
     low, high = means[int(RESAMPLES * 0.025)], means[int(RESAMPLES * 0.975)]
-    return math.exp(low), math.exp(statistics.fmean(logs)), math.exp(high)
+    middle = statistics.fmean(log for pairs in starts for log in pairs)
+    return math.exp(low), math.exp(middle), math.exp(high)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -90,7 +122,8 @@ def _parser() -> argparse.ArgumentParser:
         "--shapes", nargs="+", choices=[*SHAPES, WORKFLOWS], default=["flat", WORKFLOWS]
     )
     given.add_argument("--store", choices=STORES, default="memory")
-    given.add_argument("--pairs", type=int, default=30)
+    given.add_argument("--starts", type=int, default=8, help="how often both are started anew")
+    given.add_argument("--pairs", type=int, default=8, help="pairs in each start")
     given.add_argument("--count", type=int, default=2_000, help="actions per graph")
     return given
 

@@ -47,10 +47,10 @@ class WorkOwners:
 
     def namespaces(self, command: Command) -> Sequence[str]:
         """Returns the namespaces of the runs that need it; the empty one where none does."""
-        # The most frequent first: to test another class of msgspec takes 0.2 us.
-        if isinstance(command, LookUp):
+        # By type and the most frequent first: isinstance of a class of msgspec takes 0.2 us.
+        if type(command) is LookUp:
             return (self._of_run(command.uid),)
-        if isinstance(command, Publish):
+        if type(command) is Publish:
             return self._subscribed(command.key) or (self._of_run(command.result.run_uid),)
         if isinstance(command, _OF_RUNS):
             return (self._of_run(command.uid),)
@@ -58,15 +58,15 @@ class WorkOwners:
 
     def awaits(self, command: LookUp | CheckBlobs | EvaluateCondition | Publish) -> bool:
         """Whether the machine awaits the result; it would ignore it otherwise."""
-        if isinstance(command, LookUp):
+        if type(command) is LookUp:
             question = (command.scopes, command.not_before_s, command.min_trust)
             action = self._state.actions.get(command.key)
             if action is not None and question in action.questions:
                 return True
             return StepLookUp(command.key, question) in self._state.step_lookups
-        if isinstance(command, Publish):
+        if type(command) is Publish:
             return awaited(self._state, command.result.provenance.attempt_id) is not None
-        if isinstance(command, CheckBlobs):
+        if type(command) is CheckBlobs:
             run = self._state.runs.get(command.uid)
             return run is not None and run.checking
         run = self._state.runs.get(command.uid)

@@ -21,11 +21,11 @@ class RunLogListener:
 
     def appended(self, uid: str, line: Line) -> None:
         """As :meth:`RunListener.appended`."""
-        if isinstance(line, VerdictLine):
+        if type(line) is VerdictLine:  # isinstance of a msgspec class takes 0.2 us
             level = logging.WARNING if line.reason else logging.INFO
             why = f": {line.message}" if line.message else ""
             log.log(level, "run %s %s%s", uid, line.phase, why, extra=self._run(uid, line.step))
-        elif isinstance(line, StepLine):
+        elif type(line) is StepLine:
             self._step(uid, line)
 
     def settled(self, attempt: AttemptSettled) -> None:

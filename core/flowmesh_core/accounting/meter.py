@@ -77,6 +77,9 @@ def split_segment(amount: int, active: Mapping[K, Activity]) -> SegmentShares[K]
     """
     if not active:
         return SegmentShares({}, {}, amount)
+    if len(active) == 1:  # as a rule: no share has to be worked out
+        ((key, activity),) = active.items()
+        return SegmentShares(*(({key: amount}, {}) if activity.running else ({}, {key: amount})), 0)
     instances: dict[str, list[K]] = {}
     for key, activity in active.items():
         instances.setdefault(activity.instance, []).append(key)

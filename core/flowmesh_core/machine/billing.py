@@ -4,6 +4,8 @@
 (``units.split_exactly``), and nothing is rounded anywhere else.
 """
 
+from collections.abc import Sequence
+
 from flowmesh_api.v1.why import AttemptDetails, AttemptLine, ScoredWorker
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.accounting.meter import Activity, SegmentShares, split_segment
@@ -19,6 +21,7 @@ PLACEMENTS_EXPLAINED = 8
 """Batches of a step for which the ledger explains the placement."""
 _SECONDS_PER_HOUR = 3600
 ACTIVE = frozenset({"fetching", "loading", "queued", "running", "storing"})
+_RUNNING = frozenset({"running", "storing"})
 
 
 def accrue(state: State, worker: Worker, now_s: float) -> None:
@@ -27,7 +30,8 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
     if not delta:
         return
     state.book.bill_nanousd += delta
-    shares = _shares(worker, delta)
+    active = _active(worker)
+    shares = _shares(worker, active, delta)
     state.book.fabric_nanousd += shares.fabric
     worker.idle_nanousd += shares.fabric
     services: dict[str, int] = {}
@@ -41,7 +45,7 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
             attempt.load_nanousd += share
     if worker.replica_states:
         serving.metered(state, worker, services)
-    for attempt in _active(worker):
+    for attempt in active:
         attempt.metered_units = max(attempt.metered_units, attempt.units)
 
 
@@ -57,7 +61,7 @@ def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     state.book.bill_nanousd += delta
     state.book.fabric_nanousd += delta
     worker.idle_nanousd += delta
-    shares = _shares(worker, delta)
+    shares = _shares(worker, _active(worker), delta)
     for key, share in (*shares.execution.items(), *shares.loading.items()):
         if key in worker.attempts:
             worker.attempts[key].unobserved_nanousd += share
@@ -67,21 +71,19 @@ def _active(worker: Worker) -> list[Attempt]:
     return [a for a in worker.attempts.values() if a.phase in ACTIVE]
 
 
-def _shares(worker: Worker, delta: int) -> SegmentShares[str]:
-    active = {
+def _shares(worker: Worker, active: Sequence[Attempt], delta: int) -> SegmentShares[str]:
+    activities = {
         a.attempt_id: Activity(
-            instance=a.info.signature,
-            running=a.phase in ("running", "storing"),
-            units=max(0, a.units - a.metered_units),
+            a.info.signature, a.phase in _RUNNING, max(0, a.units - a.metered_units)
         )
-        for a in _active(worker)
+        for a in active
     }
     if not worker.replica_states:
-        return split_segment(delta, active)
+        return split_segment(delta, activities)
     replicas = serving.activities(worker)
-    if replicas and not active and not any(r.running for r in replicas.values()):
+    if replicas and not activities and not any(r.running for r in replicas.values()):
         return SegmentShares({}, serving.idle_shares(worker, delta, replicas), 0)
-    return split_segment(delta, active | replicas)
+    return split_segment(delta, activities | replicas)
 
 
 def resume(state: State, attempt: Attempt) -> None:

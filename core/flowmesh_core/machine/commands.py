@@ -1,5 +1,7 @@
 """Commands: what the machine wants done. The control plane answers with events where due."""
 
+from typing import final
+
 import msgspec
 
 from flowmesh_core.accounting.ledger_lines import Line
@@ -16,6 +18,7 @@ from flowmesh_core.protocol.results import ActionResult, Usage
 from flowmesh_core.units import Digest
 
 
+@final
 class LookUp(msgspec.Struct, frozen=True, gc=False):
     """Look for a published result; answer with ``LookedUp``.
 
@@ -34,6 +37,7 @@ class LookUp(msgspec.Struct, frozen=True, gc=False):
     uid: str = ""
 
 
+@final
 class Publish(msgspec.Struct, frozen=True, gc=False):
     """Write an action result; answer with ``Published`` or ``PublishFailed``.
 
@@ -159,6 +163,7 @@ class PutBlob(msgspec.Struct, frozen=True, gc=False):
     scope: str
 
 
+@final
 class CheckBlobs(msgspec.Struct, frozen=True, gc=False):
     """Find out which of these blobs are lost; answer with ``BlobsChecked``.
 

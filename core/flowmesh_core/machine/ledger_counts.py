@@ -12,11 +12,12 @@ from flowmesh_core.machine.model import Run, StepRun
 
 def count(run: Run, line: Line) -> None:
     """Adds a line to the counts of its run and its step."""
-    if type(line) is StepLine:  # half of all lines
+    # By type: isinstance of a msgspec class takes 0.2 us, and half of all lines are of steps.
+    if type(line) is StepLine:
         return
-    if isinstance(line, AttemptLine):
+    if type(line) is AttemptLine:
         _count_attempt(run, run.steps.get(line.step), line)
-    elif isinstance(line, HitLine):
+    elif type(line) is HitLine:
         _count_hit(run, run.steps.get(line.step), line)
 
 
