@@ -1,7 +1,6 @@
 """Connects to a fabric, and does there what workflows and runs ask for."""
 
 import os
-import secrets
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
@@ -160,7 +159,7 @@ class Client:
             ApiError: with status 402, its budget or deadline cannot be met.
             FlowMeshError: the fabric refuses it for another reason, or does not answer.
         """
-        submitter = secrets.token_hex(8)
+        submitter = os.urandom(8).hex()
         body = {**self._prepared(workflow), "resume": resume, "submitter": submitter}
         accepted = self._asked(workflow, routes.RUNS, RunAccepted, body, check=True)
         return Run(self._http, accepted.uid, submitter=submitter)

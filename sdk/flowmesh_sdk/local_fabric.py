@@ -9,16 +9,18 @@ import contextlib
 import fcntl
 import importlib.util
 import os
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from flowmesh_api.decoding import decode
 from flowmesh_sdk.errors import NoFabricError
+
+if TYPE_CHECKING:
+    import subprocess
 
 STATE_DIR = "FLOWMESH_STATE_DIR"
 DEFAULT_STATE_DIR = ".flowmesh"
@@ -73,6 +75,10 @@ def start(folder: Path) -> Owner:
             remedy="pip install 'flowmesh-fabric[worker-cpu]' and run `fmesh up`, or set "
             "FLOWMESH_SERVER and FLOWMESH_TOKEN",
         )
+    # Imported here, as is tarfile elsewhere: most programs connect to what is there.
+    import subprocess  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
     command = [sys.executable, "-m", _COMMAND, "up", "--state-dir", str(folder)]
     with tempfile.TemporaryFile("w+") as written:  # a pipe that is not read would fill and block it
         process = subprocess.Popen(
@@ -100,6 +106,8 @@ def start(folder: Path) -> Owner:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
+    import subprocess  # noqa: PLC0415
+
     process.terminate()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_STOP_S)

@@ -1,13 +1,10 @@
 """Inputs of a workflow that are files or folders of this machine: found, checked, uploaded."""
 
 import contextlib
-import io
 import os
-import tarfile
-import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_api.v1 import routes
@@ -77,8 +74,11 @@ def upload(http: ApiConnection, path: Path, kind: str, namespace: str) -> Upload
 
 
 @contextlib.contextmanager
-def _packed(directory: Path) -> Iterator[io.BufferedRandom]:
+def _packed(directory: Path) -> Iterator[IO[bytes]]:
     """Yields a directory's files as a tar, in a temporary file so that its size is known."""
+    import tarfile  # noqa: PLC0415 - see local_fabric
+    import tempfile  # noqa: PLC0415
+
     with tempfile.TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w") as tar:
             for found in sorted(directory.rglob("*")):

@@ -1,7 +1,5 @@
 """A model or an adapter that a run made."""
 
-import tarfile
-import tempfile
 from pathlib import Path
 
 from flowmesh_sdk.http.client import ApiConnection
@@ -26,6 +24,9 @@ class ModelFolder:
             OSError: the folder cannot be written.
             FlowMeshError: the content is gone or incomplete, or the fabric does not answer.
         """
+        import tarfile  # noqa: PLC0415 - see local_fabric
+        import tempfile  # noqa: PLC0415
+
         folder = Path(target).expanduser()
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
