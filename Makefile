@@ -25,7 +25,7 @@ QUIET_INSTALL := hack/quiet_install.sh
 CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-cpu.txt
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
 	--no-annotate --no-header
-PACKAGES := api core store control operator worker cli sim serving
+PACKAGES := api documents core store control operator worker cli sim serving sdk
 # So many tests at a time, whole files each; of those that load models one at a time
 # (tests/conftest.py). Slow tests wait a good part of their time, for processes that start.
 SIDE_BY_SIDE := --dist loadscope --numprocesses

@@ -16,7 +16,7 @@ check() {
     fi
 }
 
-packages=(api core store control operator worker cli sim serving)
+packages=(api documents core store control operator worker cli sim serving sdk)
 check "ruff check" "$bin/ruff" check --quiet "$@"
 check "ruff format" "$bin/ruff" format --quiet --check "$@"
 check "mypy" "$bin/python" -m mypy --no-error-summary "${packages[@]}" hack

@@ -16,7 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "docs" / "names.md"
-PACKAGES = ("api", "core", "store", "control", "operator", "worker", "cli", "sim", "serving")
+PACKAGES = (
+    *("api", "documents", "core", "store", "control", "operator", "worker", "cli", "sim"),
+    *("serving", "sdk"),
+)
 FAMILIES = ("Kind", "State", "Status", "Phase", "Cause", "Condition", "Reason", "ExitCode")
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
 METRIC = re.compile(r"flowmesh_[a-z0-9_]+")

@@ -14,7 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("api", "core", "store", "control", "operator", "worker", "cli", "sim", "serving")
+PACKAGES = (
+    *("api", "documents", "core", "store", "control", "operator", "worker", "cli", "sim"),
+    *("serving", "sdk"),
+)
 ALLOWED = ROOT / "hack" / "words_allowed.txt"
 
 # fmt: off
@@ -26,9 +29,14 @@ DENIED = frozenset({
 })
 # fmt: on
 PHRASES = (" is no ", "nobody", "whoever", "somebody", "so many", " told ", "who is ", "house")
-TWICE = frozenset({"Attempt", "CancelAttempt", "RunAttempt", "Tree", "Usage"})
+TWICE = frozenset({
+    "Attempt", "CancelAttempt", "RunAttempt", "Tree", "Usage",
+    "ApiError", "FabricUnavailableError", "FlowMeshError", "Rows", "Run",
+})  # fmt: skip
 """Names that two packages give to one thing: an attempt as the control plane and as its worker see
-it, what a worker is to do and the frame that its host gets, and names of the plugin API."""
+it, what a worker is to do and the frame that its host gets, names of the plugin API, and those of
+the Python client, which is a distribution of its own (``ApiError`` is also the answer of another
+API, that of Kubernetes)."""
 ADR_HEADINGS = ("## Context", "## Decision", "## Consequences", "## Alternatives")
 
 

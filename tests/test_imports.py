@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("api", "core", "store", "control", "worker", "cli", "sim", "serving")
+PACKAGES = (
+    *("api", "documents", "core", "store", "control", "worker", "cli", "sim"),
+    *("serving", "sdk"),
+)
 HEAVY = ("torch", "vllm", "transformers", "trl", "peft", "kopf", "kubernetes")
 
 

@@ -9,8 +9,8 @@ import tracemalloc
 
 import pytest
 
-from flowmesh_core.spec.document import MAX_TEXT_BYTES, parse_documents
 from flowmesh_core.spec.load import load_text
+from flowmesh_documents.document import MAX_TEXT_BYTES, parse_documents
 
 GROWTH_BYTES_MAX = 256 << 20
 

@@ -2,14 +2,17 @@
 
 import time
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.cluster.objects import WorkflowObjects
 from flowmesh_cli.cluster.transports import DirectTransport, PortForwardTransport
-from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError, Transport
+from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import CliError
-from flowmesh_core.errors import SpecError
+from flowmesh_sdk.http.client import ErrorResponse
+
+if TYPE_CHECKING:
+    from flowmesh_sdk.http.transports import Transport
 
 _UNAVAILABLE_STATUSES = (502, 503, 504)
 _TIMEOUT_S = 60.0
@@ -60,14 +63,15 @@ class ClusterGateway(ApiClient):
             else:
                 return
 
-    def _error(self, status: int, data: bytes) -> CliError | SpecError:
-        error = super()._error(status, data)
-        if status in _UNAVAILABLE_STATUSES and isinstance(error, CliError):
-            return self._unavailable(error.message)
-        return error
+    def refused(self, refusal: ErrorResponse) -> Exception:
+        """See ``ApiClient.refused``; an error of a proxy is one of a gateway that is away."""
+        if refusal.status in _UNAVAILABLE_STATUSES and not refusal.problems:
+            return self._unavailable(refusal.message)
+        return super().refused(refusal)
 
-    def _unreachable(self, error: Exception) -> FabricUnavailableError:
-        return self._unavailable(str(error) or type(error).__name__)
+    def unreachable(self, why: str) -> Exception:
+        """See ``ApiClient.unreachable``."""
+        return self._unavailable(why)
 
     def _unavailable(self, why: str) -> FabricUnavailableError:
         remedy = (

@@ -16,11 +16,11 @@ from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.objects import ExistsError, Object
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.workflows.local_inputs import local_inputs
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_cli.workflows.upload import upload_inputs
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import SpecError
+from flowmesh_sdk.local_inputs import local_inputs
 
 ENDED = ("Succeeded", "Failed", "Cancelled")
 _TIMEOUT_S = 60.0

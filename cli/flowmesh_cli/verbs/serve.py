@@ -21,7 +21,7 @@ from flowmesh_cli.local.tool_parsers import tool_parser_names
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
-from flowmesh_cli.workflows.upload import upload_content
+from flowmesh_sdk.local_inputs import upload
 
 _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -94,7 +94,7 @@ class _Serving:
         uploads = {}
         for name, folder in offer.folders.items():
             self._terminal.note(f"{folder}: uploading")
-            uploads[name] = upload_content(self._http, folder, "model", offer.namespace)
+            uploads[name] = upload(self._http, folder, "model", offer.namespace).reference
         application = ServiceApplication(offer.document, uploads=uploads)
         self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
 

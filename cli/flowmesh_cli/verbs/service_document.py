@@ -6,8 +6,8 @@ from typing import Any
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.workflows.local_inputs import local_path, missing_files
-from flowmesh_core.graph.external import is_local
+from flowmesh_documents.local_paths import is_local
+from flowmesh_sdk.local_inputs import local_path, missing_files
 
 INPUT = "base"
 _NAME_CHARS = 50

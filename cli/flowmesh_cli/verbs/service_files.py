@@ -15,11 +15,11 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problems
-from flowmesh_core.spec.document import Document, parse_documents
 from flowmesh_core.spec.error_messages import problems_of
-from flowmesh_core.spec.paths import path_text
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import ServiceGraph
+from flowmesh_documents.document import Document, parse_documents
+from flowmesh_documents.paths import path_text
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

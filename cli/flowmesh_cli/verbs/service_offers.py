@@ -14,11 +14,11 @@ from flowmesh_cli.verbs.service_document import (
     service_name,
 )
 from flowmesh_cli.verbs.service_files import is_service_file, read_service
-from flowmesh_cli.workflows.local_inputs import local_path
-from flowmesh_core.graph.external import is_local
 from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_documents.local_paths import is_local
+from flowmesh_sdk.local_inputs import local_path
 
 _DEFAULT_NAMESPACE = "default"
 _CHAT, _EMBEDDINGS = "/chat/completions", "/embeddings"

@@ -6,7 +6,6 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_cli.workflows.local_inputs import local_inputs, local_path
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, need_workflows, read_sources
 from flowmesh_core.catalog.plugins import load_catalog
@@ -19,6 +18,7 @@ from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_sdk.local_inputs import local_inputs, local_path
 
 _READ_BYTES_MAX = 64 << 20
 """Larger files of rows are checked by the upload, which reads them too."""

@@ -13,18 +13,18 @@ from typing import Any
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.workflows.local_inputs import missing_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.openai.stage_check import stage_problems
-from flowmesh_core.spec.document import Document
 from flowmesh_core.spec.load import load_text
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_documents.document import Document
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
+from flowmesh_sdk.local_inputs import missing_files
 
 STANDARD_INPUT = "-"
 

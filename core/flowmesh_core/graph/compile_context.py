@@ -12,8 +12,8 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import Index, StepInstance
 from flowmesh_core.graph.plan import Source, StepPlan
-from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
+from flowmesh_documents.paths import Key, path_text
 
 Keys = tuple[Key, ...]
 Columns = frozenset[str] | None

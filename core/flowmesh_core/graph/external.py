@@ -26,6 +26,7 @@ from flowmesh_core.sharing import REFERENCE_PREFIX, read_reference
 from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
 from flowmesh_core.spec.secrets import with_place
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.local_paths import is_local
 
 RESOLVE = "source.resolve"
 _ENGINES = {
@@ -41,13 +42,7 @@ _SOURCES = {
     "config_map": "configMap",
 }
 """Where an input may come from: the field, and how it is written."""
-_LOCAL = ("./", "../", "file:", "/", "~")
 _REMOTE = ("s3://", "https://", "hf://")
-
-
-def is_local(text: str) -> bool:
-    """Whether an input names a file or directory of the user's machine, for the CLI to upload."""
-    return text.startswith(_LOCAL)
 
 
 def read_inputs(scope: CompileContext) -> None:

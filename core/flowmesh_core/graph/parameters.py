@@ -10,8 +10,8 @@ from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.paths import Key
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.paths import Key
 
 TENSOR_PARALLEL = "tensorParallel"
 

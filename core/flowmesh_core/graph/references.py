@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
 
 INPUTS = "inputs"
 _FORM = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:\[(.*)\])?\.([A-Za-z0-9_-]+)", re.DOTALL)

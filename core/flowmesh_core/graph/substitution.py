@@ -10,8 +10,8 @@ from typing import Any
 
 from flowmesh_core.graph.limits import Limits, json_size
 from flowmesh_core.graph.values import value_text
-from flowmesh_core.spec.paths import Key
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.paths import Key
 
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}?")
 FILLED_BYTES_MAX = Limits().params_bytes

@@ -4,7 +4,7 @@ import json
 import re
 from typing import Any
 
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
 
 _BARE = re.compile(r"[A-Za-z0-9_./:@+-]([A-Za-z0-9_./:@ +-]*[A-Za-z0-9_./:@+-])?")
 _SPECIAL = re.compile(r"matrix\..*|\*")

@@ -10,8 +10,8 @@ from pydantic_core import ErrorDetails
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.fields import PATTERN_WORDS
-from flowmesh_core.spec.paths import Key, path_text
 from flowmesh_core.spec.suggestions import did_you_mean, nearest
+from flowmesh_documents.paths import Key, path_text
 
 RULE = "flowmesh_rule"
 """The type of the errors that the models' own rules raise, whose message is used as it is."""

@@ -12,15 +12,15 @@ from pydantic import ValidationError
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
-from flowmesh_core.spec.document import MAX_TEXT_BYTES, Document, parse_documents
 from flowmesh_core.spec.error_messages import RULE, describe, location, problems_of
-from flowmesh_core.spec.paths import Key, path_keys
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_documents.document import MAX_TEXT_BYTES, Document, parse_documents
+from flowmesh_documents.paths import Key, path_keys
 
 API_VERSION = "flowmesh.dev/v1alpha1"
 Object = (

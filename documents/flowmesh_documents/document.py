@@ -12,8 +12,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from flowmesh_api.v1.problems import Problem
-from flowmesh_core.spec.paths import Key, path_keys, path_text
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.paths import Key, path_keys, path_text
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
 
 MAX_TEXT_BYTES = 64 * 1024 * 1024
 MAX_NESTING = 64

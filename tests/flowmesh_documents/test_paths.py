@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.spec.paths import path_keys, path_text
+from flowmesh_documents.paths import path_keys, path_text
 
 
 def test_a_path_is_printed_in_its_usual_form() -> None:

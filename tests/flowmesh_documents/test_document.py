@@ -3,8 +3,8 @@
 import pytest
 
 from flowmesh_api.v1.problems import Problem
-from flowmesh_core.spec.document import parse_documents
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.document import parse_documents
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
 
 
 def _one(text: str) -> object:

@@ -1,12 +1,17 @@
-"""Finds and checks the inputs of a workflow that are local files or directories."""
+"""Inputs of a workflow that are files or folders of this machine: found, checked, uploaded."""
 
+import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+from flowmesh_api.v1 import routes
 from flowmesh_api.v1.problems import Problem
-from flowmesh_core.graph.external import is_local
+from flowmesh_api.v1.runs import Uploaded
+from flowmesh_documents.local_paths import is_local
+from flowmesh_sdk.http.client import ApiConnection
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 SHOWN = 200
@@ -44,6 +49,43 @@ def missing_files(document: Mapping[str, Any], folder: Path) -> list[Problem]:
         if wrong:
             problems.append(Problem(f"spec.inputs.{name}.{kind}", wrong))
     return problems
+
+
+def upload(http: ApiConnection, path: Path, kind: str, namespace: str) -> Uploaded:
+    """Uploads a file or folder.
+
+    Args:
+        http: the fabric.
+        path: a file of rows for the kind ``dataset``, otherwise a folder.
+        kind: ``dataset``, ``model`` or ``adapter``.
+        namespace: that may use it; empty for the user's.
+
+    Raises:
+        OSError: it cannot be read.
+        FlowMeshError: the fabric refuses it, or does not answer.
+    """
+    if kind == "dataset":
+        query = {"namespace": namespace, "name": path.name}
+        with path.open("rb") as file:
+            return http.ask("POST", routes.DATASETS, Uploaded, query=query, body=file)
+    with _packed(path) as packed:
+        query = {"namespace": namespace, "kind": kind}
+        return http.ask("POST", routes.TREES, Uploaded, query=query, body=packed)
+
+
+@contextlib.contextmanager
+def _packed(directory: Path) -> Iterator[IO[bytes]]:
+    """Yields a directory's files as a tar, in a temporary file so that its size is known."""
+    import tarfile  # noqa: PLC0415 - see local_fabric
+    import tempfile  # noqa: PLC0415
+
+    with tempfile.TemporaryFile() as packed:
+        with tarfile.open(fileobj=packed, mode="w") as tar:
+            for found in sorted(directory.rglob("*")):
+                if found.is_file():
+                    tar.add(found.resolve(), arcname=found.relative_to(directory).as_posix())
+        packed.seek(0, os.SEEK_SET)
+        yield packed
 
 
 def _wrong_with(path: Path, kind: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.spec.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.scalars import RefusedScalarError, read_plain
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,223 @@
+"""Connects to a fabric, and does there what workflows and runs ask for."""
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from flowmesh_api.v1 import routes
+from flowmesh_api.v1.plan import Forecast as ForecastDocument
+from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.runs import RunAccepted, RunSummary, Uploaded
+from flowmesh_sdk import local_fabric
+from flowmesh_sdk.errors import ApiError, FlowMeshError, InvalidWorkflowError, NoFabricError
+from flowmesh_sdk.forecast import Forecast
+from flowmesh_sdk.http.client import ApiConnection
+from flowmesh_sdk.http.transports import ServerTransport
+from flowmesh_sdk.local_inputs import local_inputs, local_path, missing_files, upload
+from flowmesh_sdk.run import Run
+
+T = TypeVar("T")
+SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
+_FORBIDDEN = 403
+
+
+class Submittable(Protocol):
+    """A workflow, as far as a client uses it."""
+
+    @property
+    def folder(self) -> Path:
+        """Where relative paths of its inputs start."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a copy of the document."""
+        ...
+
+    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError:
+        """Returns the error for problems, with their lines where these are known."""
+        ...
+
+
+def connect(
+    server: str = "",
+    *,
+    token: str | Callable[[], str] = "",
+    ca: str = "",
+    state_dir: str | Path | None = None,
+    namespace: str = "",
+    start: bool = True,
+) -> "Client":
+    """Returns a client of the first fabric that there is.
+
+    In this order: ``server``, or ``FLOWMESH_SERVER``; the fabric that runs on the state folder; a
+    new one on it, which ends with this program.
+
+    Args:
+        server: a server's address, such as ``https://flowmesh.example.com:8470``.
+        token: for a server: a token, or what returns the current one; ``FLOWMESH_TOKEN`` otherwise.
+        ca: for a server: a PEM file of the authorities to trust, or ``FLOWMESH_CA``.
+        state_dir: of a local fabric; by default that of ``FLOWMESH_STATE_DIR``, or ``.flowmesh``.
+        namespace: of workflows that name none, and of the runs that are listed.
+        start: whether to start a fabric where none runs.
+
+    Raises:
+        NoFabricError: there is none, and none can be started.
+        FlowMeshError: the address, the token or the authorities cannot be used.
+    """
+    server = server or ("" if state_dir else os.environ.get(SERVER, ""))
+    if server:
+        given = token or os.environ.get(TOKEN, "")
+        if not given:
+            raise FlowMeshError(
+                "the server needs a token",
+                where=f"server {server}",
+                remedy=f"pass token=…, or set {TOKEN}",
+            )
+        current = given if callable(given) else lambda: str(given)
+        transport = ServerTransport(server, current, ca=ca or os.environ.get(CA, ""))
+        return Client(ApiConnection(server, transport, namespace=namespace))
+    folder = local_fabric.state_folder(state_dir)
+    owner = local_fabric.running(folder)
+    if owner is None and not start:
+        raise NoFabricError(
+            "no fabric is running on the state folder",
+            where=str(folder),
+            remedy="run `fmesh up` there, or name another folder with state_dir=…",
+        )
+    owner = owner or local_fabric.start(folder)
+    http = ApiConnection.at(owner.url, owner.token)
+    http.namespace = namespace
+    return Client(http)
+
+
+class Client:
+    """A connection to one fabric. It belongs to one thread; :meth:`clone` makes others.
+
+    Attributes:
+        namespace: of workflows that name none, and of the runs that are listed; empty for the
+            user's own, and for the runs of all that the user may see.
+    """
+
+    def __init__(self, http: ApiConnection) -> None:
+        """Opens no connection yet; see :func:`connect`."""
+        self._http = http
+
+    @property
+    def namespace(self) -> str:
+        """See the class."""
+        return self._http.namespace
+
+    def __enter__(self) -> "Client":
+        """Returns itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, e: BaseException | None, tb: TracebackType | None
+    ) -> None:
+        """Closes the connection."""
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; runs go on. May be called more than once."""
+        self._http.close()
+
+    def clone(self) -> "Client":
+        """Returns a client of the same fabric for another thread."""
+        return Client(self._http.clone())
+
+    def validate(self, workflow: Submittable) -> list[Problem]:
+        """Returns every mistake in a workflow; none where it would be accepted."""
+        try:
+            self.plan(workflow)
+        except InvalidWorkflowError as e:
+            return list(e.problems)
+        return []
+
+    def plan(self, workflow: Submittable) -> Forecast:
+        """Uploads a workflow's local inputs and predicts what it would cost and take.
+
+        Raises:
+            InvalidWorkflowError: it has mistakes.
+            FlowMeshError: the fabric refuses it, or does not answer.
+        """
+        body = self._prepared(workflow)
+        found = self._asked(workflow, routes.PLAN, ForecastDocument, body)
+        return Forecast(found, lambda: self.submit(workflow))
+
+    def submit(self, workflow: Submittable, *, resume: bool = True) -> Run:
+        """Uploads a workflow's local inputs and starts it.
+
+        Args:
+            workflow: what to run.
+            resume: whether an unfinished run of the same document is returned in place of a new
+                one.
+
+        Raises:
+            InvalidWorkflowError: it has mistakes.
+            ApiError: with status 402, its budget or deadline cannot be met.
+            FlowMeshError: the fabric refuses it for another reason, or does not answer.
+        """
+        submitter = os.urandom(8).hex()
+        body = {**self._prepared(workflow), "resume": resume, "submitter": submitter}
+        accepted = self._asked(workflow, routes.RUNS, RunAccepted, body, check=True)
+        return Run(self._http, accepted.uid, submitter=submitter)
+
+    def get_run(self, run: str) -> Run:
+        """Returns a run by its uid, the beginning of one, or its name (the latest of that name).
+
+        Raises:
+            ApiError: with status 404, there is none that the user may see.
+        """
+        found = Run(self._http, run)
+        return Run(self._http, found.status().uid)
+
+    def list_runs(self, namespace: str = "") -> list[RunSummary]:
+        """Returns the runs that the user may see, the oldest first."""
+        namespace = namespace or self.namespace
+        return self._http.get(routes.RUNS, list[RunSummary], namespace=namespace)
+
+    def upload(self, path: str | Path, kind: str = "dataset", *, namespace: str = "") -> Uploaded:
+        """Uploads a file or folder, for use as an input by its ``reference``.
+
+        Args:
+            path: a file of rows for the kind ``dataset``, otherwise a folder.
+            kind: ``dataset``, ``model`` or ``adapter``.
+            namespace: that may use it; by default the client's.
+
+        Raises:
+            OSError: it cannot be read.
+            FlowMeshError: the fabric refuses it, or does not answer.
+        """
+        return upload(self._http, Path(path), kind, namespace or self.namespace)
+
+    def _prepared(self, workflow: Submittable) -> dict[str, Any]:
+        document = workflow.to_dict()
+        if self.namespace:
+            document.setdefault("metadata", {}).setdefault("namespace", self.namespace)
+        namespace = document.get("metadata", {}).get("namespace", "default")
+        problems = missing_files(document, workflow.folder)
+        uploads: dict[str, str] = {}
+        given = local_inputs(document.get("spec", {}).get("inputs")) if not problems else ()
+        for name, kind, text in given:
+            path, where = local_path(text, workflow.folder), f"spec.inputs.{name}.{kind}"
+            try:
+                uploads[name] = upload(self._http, path, kind, namespace).reference
+            except InvalidWorkflowError as e:
+                problems += [Problem(where, p.message) for p in e.problems]
+            except OSError as e:
+                problems.append(Problem(where, f"{path}: {e.strerror or e}"))
+            except ApiError as e:
+                if e.status >= _FORBIDDEN or not e.message:  # not what is in the file
+                    raise
+                problems.append(Problem(where, f"{path}: {e.message}"))
+        if problems:
+            raise workflow.invalid(problems)
+        return {"document": document, "uploads": uploads}
+
+    def _asked(self, workflow: Submittable, path: str, kind: type[T], body: Any, **query: Any) -> T:
+        try:
+            return self._http.ask("POST", path, kind, query=query, document=body)
+        except InvalidWorkflowError as e:
+            raise workflow.invalid(e.problems) from None

@@ -1,0 +1,130 @@
+"""Finds the fabric that serves a state folder, and starts one.
+
+The owner of a state folder has an exclusive lock on its file ``owner`` while it lives, and writes
+its address and token into it.
+"""
+
+import atexit
+import contextlib
+import fcntl
+import importlib.util
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flowmesh_api.decoding import decode
+from flowmesh_sdk.errors import NoFabricError
+
+if TYPE_CHECKING:
+    import subprocess
+
+STATE_DIR = "FLOWMESH_STATE_DIR"
+DEFAULT_STATE_DIR = ".flowmesh"
+_START_S = 60.0
+_STOP_S = 30.0
+_POLL_S = 0.05
+_COMMAND = "flowmesh_cli"
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """The process that serves a state folder.
+
+    Attributes:
+        url: of the API; empty while the owner starts.
+        token: of the API.
+        serves: ``read`` where it answers queries and has no workers.
+    """
+
+    pid: int
+    url: str = ""
+    token: str = ""
+    serves: str = "run"
+
+
+def state_folder(given: str | Path | None = None) -> Path:
+    """Returns the folder that is given, that of ``FLOWMESH_STATE_DIR``, or ``.flowmesh``."""
+    return Path(given or os.environ.get(STATE_DIR) or DEFAULT_STATE_DIR).absolute()
+
+
+def running(folder: Path) -> Owner | None:
+    """Returns the living owner that runs workflows; None where there is none."""
+    file = folder / "owner"
+    if not _is_locked(file):
+        return None
+    try:
+        owner = decode(_decoder, file.read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return owner if owner.url and owner.serves != "read" else None
+
+
+def start(folder: Path) -> Owner:
+    """Starts ``fmesh up`` on a folder; it ends with this process.
+
+    Raises:
+        NoFabricError: FlowMesh itself is not installed here, or the fabric does not start.
+    """
+    if importlib.util.find_spec(_COMMAND) is None:
+        raise NoFabricError(
+            "no fabric is running here, and only the client is installed",
+            where=str(folder),
+            remedy="pip install 'flowmesh-fabric[worker-cpu]' and run `fmesh up`, or set "
+            "FLOWMESH_SERVER and FLOWMESH_TOKEN",
+        )
+    # Imported here, as is tarfile elsewhere: most programs connect to what is there.
+    import subprocess  # noqa: PLC0415
+    import tempfile  # noqa: PLC0415
+
+    command = [sys.executable, "-m", _COMMAND, "up", "--state-dir", str(folder)]
+    with tempfile.TemporaryFile("w+") as written:  # a pipe that is not read would fill and block it
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=written,
+            start_new_session=True,  # Ctrl-C is this program's: the fabric cancels what it is asked
+        )
+        atexit.register(_stop, process)
+        end = time.monotonic() + _START_S
+        while (owner := running(folder)) is None:
+            ended = process.poll()
+            if ended is not None or time.monotonic() > end:
+                _stop(process)
+                written.seek(0)
+                why = written.read().strip() or f"no answer within {_START_S:.0f} s"
+                raise NoFabricError(
+                    f"the fabric did not start: {why}",
+                    where=str(folder),
+                    remedy="run `fmesh up` in a terminal to see all that it writes",
+                )
+            time.sleep(_POLL_S)
+    return owner
+
+
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    import subprocess  # noqa: PLC0415
+
+    process.terminate()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_STOP_S)
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+_decoder = msgspec.json.Decoder(Owner)

@@ -1,0 +1,213 @@
+"""A run: follow it, wait for it, and read what it made, cost and why."""
+
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
+from flowmesh_api.v1.lineage import LineageWalk
+from flowmesh_api.v1.receipts import Receipt as ReceiptDocument
+from flowmesh_api.v1.runs import RunStatus, StepLogLine
+from flowmesh_api.v1.why import Explanation, Why
+from flowmesh_sdk.errors import ApiError, FabricUnavailableError, RunFailedError, RunTimeoutError
+from flowmesh_sdk.html import table_html
+from flowmesh_sdk.http.client import ApiConnection
+from flowmesh_sdk.model_folder import ModelFolder
+from flowmesh_sdk.receipt import Receipt
+from flowmesh_sdk.rows import Rows
+
+POLL_S = 0.2
+_RECONNECT_S = 30.0
+_ENDED_STEPS = frozenset(
+    {StepState.COMPLETED, StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED}
+)
+Output = Rows | ModelFolder | dict[str, Any] | None
+"""Of a run: rows of a data set, a model's or adapter's folder, metrics, or None where its step was
+skipped."""
+
+
+class Run:
+    """A run on a fabric. It goes on without this object.
+
+    Attributes:
+        uid: names it.
+    """
+
+    def __init__(self, http: ApiConnection, uid: str, *, submitter: str = "") -> None:
+        """Asks nothing yet; ``submitter`` names the submission, see ``SubmitBody``."""
+        self._http = http
+        self._submitter = submitter
+        self.uid = uid
+
+    def status(self) -> RunStatus:
+        """Returns its state now, with that of each step."""
+        return self._http.get(f"/v1/runs/{self.uid}", RunStatus)
+
+    def watch(self) -> Iterator[RunStatus]:
+        """Yields its state whenever that has changed, the last time when it has ended.
+
+        It waits up to 30 s for a fabric that has stopped answering.
+
+        Raises:
+            FabricUnavailableError: the fabric did not answer for longer.
+        """
+        last: RunStatus | None = None
+        since = time.monotonic()
+        while True:
+            try:
+                status = self.status()
+            except FabricUnavailableError:
+                if time.monotonic() - since > _RECONNECT_S:
+                    raise
+            else:
+                since = time.monotonic()
+                if status != last:
+                    yield status
+                if status.phase in ENDED_PHASES:
+                    return
+                last = status
+            time.sleep(POLL_S)
+
+    def wait(self, *, timeout_s: float | None = None, progress: bool | None = None) -> "Run":
+        """Returns this run when it has ended successfully.
+
+        Args:
+            timeout_s: raise ``RunTimeoutError`` after so many seconds; the run goes on.
+            progress: whether to write a line to standard error for each step that ends; by default
+                where that is a terminal.
+
+        Raises:
+            RunFailedError: it failed or was cancelled.
+            RunTimeoutError: it has not ended in time.
+            FabricUnavailableError: the fabric did not answer for 30 s.
+        """
+        shows = sys.stderr.isatty() if progress is None else progress
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        shown: set[str] = set()
+        for status in self.watch():
+            if shows:
+                _show(status, shown)
+            if status.phase in ENDED_PHASES:
+                _raise_if_failed(status)
+                return self
+            if end is not None and time.monotonic() > end:
+                break
+        raise RunTimeoutError(
+            f"it has not ended within {timeout_s:g} s: {status.phase}",
+            where=f"run {self.uid}",
+            remedy="it goes on: call wait() again, or cancel() it",
+        )
+
+    def wait_or_cancel(
+        self, *, timeout_s: float | None = None, progress: bool | None = None
+    ) -> "Run":
+        """Waits as :meth:`wait`; Ctrl-C leaves the run as :meth:`leave` does."""
+        try:
+            return self.wait(timeout_s=timeout_s, progress=progress)
+        except KeyboardInterrupt:
+            self.leave()
+            raise
+
+    def result(self, *, timeout_s: float | None = None) -> dict[str, Output]:
+        """Waits until it has ended, and returns its outputs by name; raises as :meth:`wait`."""
+        self.wait(timeout_s=timeout_s)
+        return self._outputs(self.status(), partial=False)
+
+    def partial(self) -> dict[str, Output]:
+        """Returns what is published so far of its outputs, also of a run that has not ended."""
+        return self._outputs(self.status(), partial=True)
+
+    def receipt(self) -> Receipt:
+        """Returns what it paid, for which work, and what sharing saved it."""
+        return Receipt(self._http.get(f"/v1/runs/{self.uid}/receipt", ReceiptDocument))
+
+    def why(self, step: str) -> Why:
+        """Returns why a step is as it is: its attempts, hits, and where it ran."""
+        return self._http.get(f"/v1/runs/{self.uid}/why", Why, step=step)
+
+    def explain(self, step: str) -> Explanation:
+        """Returns which parts of a step's identity made it a hit or not."""
+        return self._http.get(f"/v1/runs/{self.uid}/explain", Explanation, step=step)
+
+    def logs(self, step: str = "") -> list[StepLogLine]:
+        """Returns what a step's engines printed; of all steps where none is named."""
+        return self._http.get(f"/v1/runs/{self.uid}/logs", list[StepLogLine], step=step)
+
+    def lineage(self, output: str, *, depth: int = 0) -> LineageWalk:
+        """Returns what an output (or ``step.port``) was made from."""
+        query: dict[str, Any] = {"name": output, "depth": depth or None}
+        return self._http.get(f"/v1/runs/{self.uid}/lineage", LineageWalk, **query)
+
+    def cancel(self, *, reason: str = "") -> RunStatus:
+        """Cancels it for all who submitted it; results that are published stay."""
+        return self._cancel({"reason": reason})
+
+    def leave(self) -> RunStatus:
+        """Cancels it, unless others submitted the same document and still want it."""
+        return self._cancel({"reason": "its program was interrupted", "submitter": self._submitter})
+
+    def _cancel(self, body: dict[str, str]) -> RunStatus:
+        return self._http.ask("POST", f"/v1/runs/{self.uid}/cancel", RunStatus, document=body)
+
+    def _outputs(self, status: RunStatus, *, partial: bool) -> dict[str, Output]:
+        return {
+            name: self._output(name, described, partial=partial)
+            for name, described in status.outputs.items()
+        }
+
+    def _output(self, name: str, described: dict[str, Any] | None, *, partial: bool) -> Output:
+        if described is None and not partial:
+            return None
+        kind = (described or {}).get("kind", "dataset")
+        if described and described.get("revoked"):
+            raise ApiError("its content was revoked", status=410, where=f"output {name}")
+        path = f"/v1/runs/{self.uid}/outputs/{name}"
+        if kind == "metrics":
+            values: dict[str, Any] = self._http.get(path, dict)
+            return values
+        if kind == "dataset":
+            count = None if partial else (described or {}).get("rows")
+            return Rows(self._http, path, count=count, partial=partial)
+        return ModelFolder(self._http, path, kind=kind)
+
+    def __repr__(self) -> str:
+        """Shows its uid; asks the fabric nothing."""
+        return f"<Run {self.uid}>"
+
+    def _repr_html_(self) -> str:
+        status = self.status()
+        rows = [
+            {
+                "step": s.path,
+                "engine": s.engine,
+                "state": s.state,
+                "ran": s.executed,
+                "reused": s.hits,
+            }
+            for s in status.steps
+        ]
+        title = f"{status.namespace}/{status.name} {status.uid}: {status.phase}"
+        return table_html(rows, title=title)
+
+
+def _show(status: RunStatus, shown: set[str]) -> None:
+    for step in status.steps:
+        if step.state in _ENDED_STEPS and step.path not in shown:
+            shown.add(step.path)
+            did = f", {step.executed} ran, {step.hits} reused" if step.executed + step.hits else ""
+            print(f"{status.name}: {step.path} {step.state.lower()}{did}", file=sys.stderr)  # noqa: T201
+
+
+def _raise_if_failed(status: RunStatus) -> None:
+    if status.phase == Phase.SUCCEEDED:
+        return
+    raise RunFailedError(
+        status.message,
+        uid=status.uid,
+        phase=status.phase,
+        step=status.failed_step,
+        reason=status.reason,
+        remedy=status.remedy,
+        log=[line for text in status.log for line in text.splitlines()],
+    )

@@ -1,0 +1,205 @@
+"""A workflow: read from a file, a text or values, with parameters and inputs replaced."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flowmesh_api.v1.problems import Problem
+from flowmesh_sdk.client import Client, connect
+from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError
+from flowmesh_sdk.forecast import Forecast
+from flowmesh_sdk.run import Run
+
+KIND = "FlowMeshWorkflow"
+_SUFFIXES = (".yaml", ".yml", ".json")
+Input = str | Path | Mapping[str, Any] | list[dict[str, Any]]
+"""A name, path or address, as after ``model:`` or ``dataset:`` in the file; a mapping, as below the
+input's name; or rows."""
+
+
+class Workflow:
+    """What :meth:`Client.submit` takes. Its methods use :func:`connect` where no client is given.
+
+    Attributes:
+        folder: where relative paths of its inputs start.
+        file: it was read from; empty for a text or values.
+    """
+
+    def __init__(
+        self,
+        document: Mapping[str, Any],
+        *,
+        folder: Path,
+        file: str = "",
+        locate: Callable[[Problem], Problem] | None = None,
+    ) -> None:
+        """Wraps a document; see :func:`load`.
+
+        Args:
+            document: its values.
+            folder: see the attribute.
+            file: see the attribute.
+            locate: adds line and column to a problem.
+        """
+        self._document = document
+        self._locate = locate
+        self.folder = folder
+        self.file = file
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return str(self._document.get("metadata", {}).get("name", ""))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns a copy of the document."""
+        return copy.deepcopy(dict(self._document))
+
+    def with_values(
+        self,
+        *,
+        params: Mapping[str, Any] | None = None,
+        inputs: Mapping[str, Input] | None = None,
+    ) -> "Workflow":
+        """Returns the workflow with other parameters and inputs.
+
+        Args:
+            params: values by name; each must be one of ``spec.params``.
+            inputs: by name; each must be one of ``spec.inputs``. A text or path takes the place of
+                the source that the file names, a list of rows that of the rows.
+
+        Raises:
+            FlowMeshError: the workflow declares no such parameter or input.
+        """
+        document = self.to_dict()
+        spec = document.setdefault("spec", {})
+        _replace(spec, "params", params or {}, self.file)
+        current = spec.get("inputs") or {}
+        given = {name: _input(current.get(name), value) for name, value in (inputs or {}).items()}
+        _replace(spec, "inputs", given, self.file)
+        return Workflow(document, folder=self.folder, file=self.file, locate=self._locate)
+
+    def validate(self, *, client: Client | None = None) -> list[Problem]:
+        """Returns every mistake; none where the fabric would accept it. Nothing runs."""
+        return (client or connect()).validate(self)
+
+    def plan(self, *, client: Client | None = None) -> Forecast:
+        """Predicts what it would cost and take; raises as :meth:`Client.plan`."""
+        return (client or connect()).plan(self)
+
+    def submit(self, *, client: Client | None = None) -> Run:
+        """Starts it and returns at once; raises as :meth:`Client.submit`."""
+        return (client or connect()).submit(self)
+
+    def run(
+        self,
+        *,
+        client: Client | None = None,
+        timeout_s: float | None = None,
+        progress: bool | None = None,
+    ) -> Run:
+        """Starts it and returns when it has ended successfully.
+
+        Ctrl-C leaves the run as :meth:`Run.leave` does; an error or time-out does not.
+
+        Args:
+            client: the fabric.
+            timeout_s: raise ``RunTimeoutError`` after so many seconds; the run goes on.
+            progress: whether to write a line to standard error for each step that ends; by default
+                where that is a terminal.
+
+        Raises:
+            RunFailedError: it failed or was cancelled.
+            RunTimeoutError: it has not ended in time.
+            FlowMeshError: as :meth:`Client.submit`.
+        """
+        run = self.submit(client=client)
+        return run.wait_or_cancel(timeout_s=timeout_s, progress=progress)
+
+    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError:
+        """Returns the error for problems, with their lines where it was read from text."""
+        if self._locate is not None:
+            problems = map(self._locate, problems)
+        return InvalidWorkflowError(list(problems), file=self.file)
+
+    def __repr__(self) -> str:
+        """Shows its name and number of steps."""
+        steps = self._document.get("spec", {}).get("steps") or ()
+        return f"<Workflow {self.name}: {len(steps)} steps>"
+
+
+def load(
+    source: str | Path | Mapping[str, Any],
+    *,
+    params: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Input] | None = None,
+) -> Workflow:
+    """Returns a workflow.
+
+    Args:
+        source: a path of YAML or JSON; a text of it, which has more than one line; or the values.
+        params: see :meth:`Workflow.with_values`.
+        inputs: see :meth:`Workflow.with_values`.
+
+    Raises:
+        OSError: the file cannot be read.
+        InvalidWorkflowError: the text is not YAML, or does not hold one workflow.
+        FlowMeshError: the workflow declares no such parameter or input.
+    """
+    if isinstance(source, Mapping):
+        loaded = Workflow(copy.deepcopy(dict(source)), folder=Path.cwd())
+    elif isinstance(source, str) and "\n" in source:
+        loaded = _read(source, Path.cwd(), "")
+    else:
+        path = Path(source).expanduser()
+        if not path.exists() and path.suffix not in _SUFFIXES:
+            raise FlowMeshError(
+                "this is neither a file nor a text of several lines",
+                where=f"load({str(source)[:80]!r})",
+                remedy="give the path of a .yaml or .json file, its text, or a dict",
+            )
+        loaded = _read(path.read_text(encoding="utf-8"), path.absolute().parent, str(source))
+    return loaded.with_values(params=params, inputs=inputs) if params or inputs else loaded
+
+
+def _read(text: str, folder: Path, file: str) -> Workflow:
+    from flowmesh_documents.document import parse_documents  # noqa: PLC0415 - loads ruamel.yaml
+
+    documents, problems = parse_documents(text)
+    if problems:
+        raise InvalidWorkflowError(problems, file=file)
+    workflows = [d for d in documents if isinstance(d.value, dict) and d.value.get("kind") == KIND]
+    if len(workflows) != 1:
+        count = "none" if not workflows else f"{len(workflows)} of them"
+        raise InvalidWorkflowError(
+            [Problem("", f"expected one {KIND}, found {count}", 1, 1)], file=file
+        )
+    found = workflows[0]
+    return Workflow(found.value, folder=folder, file=file, locate=found.locate)
+
+
+def _replace(spec: dict[str, Any], field: str, given: Mapping[str, Any], file: str) -> None:
+    declared = spec.get(field) or {}
+    for name, value in given.items():
+        if name not in declared:
+            known = f"it has {', '.join(declared)}" if declared else "it has none"
+            raise FlowMeshError(
+                f"the workflow has no spec.{field}.{name}; {known}", where=file or "load()"
+            )
+        declared[name] = value
+
+
+def _input(current: Any, value: Input) -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, list):
+        return {"rows": value}
+    named = current if isinstance(current, dict) else {}
+    kinds = [k for k in ("model", "dataset", "adapter") if k in named]
+    kind = kinds[0] if kinds else "dataset"
+    text = str(value)
+    if isinstance(value, Path) and not value.is_absolute() and not text.startswith((".", "~")):
+        text = f"./{text}"
+    rest = {k: v for k, v in named.items() if k not in (kind, "rows")}
+    return {**rest, kind: text}

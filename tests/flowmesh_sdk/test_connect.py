@@ -1,0 +1,61 @@
+"""Which fabric a program gets."""
+
+from pathlib import Path
+
+import pytest
+
+import flowmesh_sdk as fm
+from flowmesh_sdk import local_fabric
+
+URL = "https://flowmesh.example.com:8470"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SERVER", "TOKEN", "CA", "STATE_DIR"):
+        monkeypatch.delenv(f"FLOWMESH_{name}", raising=False)
+
+
+def test_a_server_needs_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(fm.FlowMeshError, match="set FLOWMESH_TOKEN"):
+        fm.connect(URL)
+    monkeypatch.setenv("FLOWMESH_SERVER", URL)
+    monkeypatch.setenv("FLOWMESH_TOKEN", "secret")
+    assert fm.connect(namespace="team-a").namespace == "team-a"
+
+
+@pytest.mark.parametrize(
+    "server", ["flowmesh.example.com", "ftp://a", "http://flowmesh.example.com"]
+)
+def test_an_address_that_cannot_be_used_is_refused(server: str) -> None:
+    with pytest.raises(fm.FlowMeshError, match="https://"):
+        fm.connect(server, token="secret")
+
+
+def test_a_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "ca.pem"
+    file.write_text("nothing")
+    with pytest.raises(fm.FlowMeshError, match="give a PEM file"):
+        fm.connect(URL, token="secret", ca=str(file))
+
+
+def test_without_a_fabric_nothing_is_started_where_that_is_not_wished(tmp_path: Path) -> None:
+    with pytest.raises(fm.NoFabricError, match="run `fmesh up` there"):
+        fm.connect(state_dir=tmp_path, start=False)
+    (tmp_path / "owner").write_text('{"pid": 1, "url": "http://127.0.0.1:9", "token": "t"}')
+    with pytest.raises(fm.NoFabricError):  # nobody has the lock: its owner is dead
+        fm.connect(state_dir=tmp_path, start=False)
+
+
+def test_the_client_alone_says_how_to_get_a_fabric(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local_fabric.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(fm.NoFabricError, match=r"pip install 'flowmesh-fabric\[worker-cpu\]'"):
+        fm.connect(state_dir=tmp_path)
+
+
+def test_a_fabric_that_does_not_start_is_reported_with_its_words(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("a file is in the way")
+    with pytest.raises(fm.NoFabricError, match="did not start: "):
+        fm.connect(state_dir=tmp_path / "state")

@@ -1,0 +1,77 @@
+"""A program on a laptop: a fabric is started for it, and it sees rows, cost and failures."""
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.flowmesh_sdk.test_workflow import TEXT
+
+import flowmesh_sdk as fm
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fm.Client]:
+    """Yields a client of the fabric of another program, which ends with that."""
+    folder = tmp_path_factory.mktemp("fabric") / "state"
+    program = textwrap.dedent(f"""
+        import sys
+        import flowmesh_sdk as fm
+        fm.connect(state_dir={str(folder)!r})
+        print("connected", flush=True)
+        sys.stdin.read()
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "connected\n"
+        with fm.connect(state_dir=folder, start=False) as client:
+            yield client
+        process.communicate()
+    assert process.returncode == 0
+    with pytest.raises(fm.NoFabricError):
+        fm.connect(state_dir=folder, start=False)
+
+
+@pytest.fixture
+def workflow(tmp_path: Path) -> fm.Workflow:
+    (tmp_path / "numbers.jsonl").write_text("".join(f'{{"a": {n}}}\n' for n in range(100)))
+    (tmp_path / "flow.yaml").write_text(TEXT)
+    return fm.load(tmp_path / "flow.yaml")
+
+
+def test_rows_cost_and_reasons_of_a_run(
+    client: fm.Client, workflow: fm.Workflow, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = workflow.run(client=client, progress=True)
+    assert "doubled: double completed, 1 ran, 0 reused" in capsys.readouterr().err
+    rows = run.result()["rows"]
+    assert isinstance(rows, fm.Rows)
+    assert (rows.count, len(rows)) == (100, 100)
+    assert sorted(row["b"] for row in rows) == [3 * n for n in range(100)]
+    assert len(rows.head()) == 5
+    assert rows.to_arrow().num_rows == len(rows.to_pandas()) == 100
+    assert run.receipt().paid_usd > 0
+    assert run.why("double").step.state == "COMPLETED"
+    assert "caption" in run._repr_html_() + rows._repr_html_() + run.receipt()._repr_html_()
+
+    again = workflow.with_values(params={"times": 3}).plan(client=client)
+    assert [step.expect for step in again.steps] == ["hit"]
+    assert again.run().receipt().paid_usd == 0
+
+
+def test_a_failed_run_raises_its_step_reason_and_remedy(
+    client: fm.Client, workflow: fm.Workflow
+) -> None:
+    document = workflow.to_dict()
+    document["spec"]["steps"][0]["with"]["query"] = "select error('no such thing') as b"
+    failing = fm.Workflow(document, folder=workflow.folder)
+    with pytest.raises(fm.RunFailedError, match="no such thing") as failed:
+        failing.run(client=client)
+    assert failed.value.step == "double"
+    assert failed.value.reason

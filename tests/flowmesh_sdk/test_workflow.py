@@ -1,0 +1,97 @@
+"""Workflows from files, texts and values, with other parameters and inputs."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flowmesh_sdk as fm
+from flowmesh_api.v1.problems import Problem
+
+TEXT = """
+apiVersion: flowmesh.dev/v1alpha1
+kind: FlowMeshWorkflow
+metadata: {name: doubled}
+spec:
+  params: {times: 3}
+  inputs:
+    numbers: {dataset: ./numbers.jsonl}
+    base: {model: smollm2-135m-instruct}
+  steps:
+  - name: double
+    uses: data.sql
+    inputs: {numbers: inputs.numbers}
+    with: {query: "select a * ${params.times} as b from numbers"}
+  outputs: {rows: double.rows}
+"""
+
+
+def test_text_file_and_values_give_the_same_document(tmp_path: Path) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text(TEXT)
+    from_text = fm.load(TEXT)
+    assert fm.load(file).to_dict() == fm.load(str(file)).to_dict() == from_text.to_dict()
+    assert fm.load(from_text.to_dict()).to_dict() == from_text.to_dict()
+    assert fm.load(file).folder == tmp_path
+    assert from_text.name == "doubled"
+
+
+def test_values_are_copied() -> None:
+    values = fm.load(TEXT).to_dict()
+    loaded = fm.load(values, params={"times": 4})
+    assert values["spec"]["params"] == {"times": 3}
+    loaded.to_dict()["spec"]["params"]["times"] = 5
+    assert loaded.to_dict()["spec"]["params"] == {"times": 4}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("./other.jsonl", {"dataset": "./other.jsonl"}),
+        (Path("other.jsonl"), {"dataset": "./other.jsonl"}),
+        (Path("/data/other.jsonl"), {"dataset": "/data/other.jsonl"}),
+        ([{"a": 1}], {"rows": [{"a": 1}]}),
+        ({"dataset": "hf://x/y", "pin": True}, {"dataset": "hf://x/y", "pin": True}),
+    ],
+)
+def test_an_input_is_a_place_rows_or_all_of_its_fields(given: Any, expected: Any) -> None:
+    loaded = fm.load(TEXT, inputs={"numbers": given})
+    assert loaded.to_dict()["spec"]["inputs"]["numbers"] == expected
+
+
+def test_an_input_keeps_its_kind() -> None:
+    loaded = fm.load(TEXT, inputs={"base": "hf://org/model"})
+    assert loaded.to_dict()["spec"]["inputs"]["base"] == {"model": "hf://org/model"}
+
+
+@pytest.mark.parametrize("values", [{"params": {"time": 1}}, {"inputs": {"number": "./x.jsonl"}}])
+def test_a_misspelt_name_is_refused_with_those_that_there_are(values: Any) -> None:
+    with pytest.raises(fm.FlowMeshError, match=r"no spec\.(params\.time|inputs\.number); it has "):
+        fm.load(TEXT, **values)
+
+
+def test_what_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "flow.yaml"
+    file.write_text(TEXT.replace("times: 3", "times: yes"))
+    with pytest.raises(fm.InvalidWorkflowError, match=r"flow\.yaml:6:19: spec\.params\.times: yes"):
+        fm.load(file)
+
+
+@pytest.mark.parametrize("text", ["kind: FlowMeshCachePolicy\na: 1\n", f"{TEXT}---{TEXT}"])
+def test_a_text_holds_one_workflow(text: str) -> None:
+    with pytest.raises(fm.InvalidWorkflowError, match="expected one FlowMeshWorkflow, found"):
+        fm.load(text)
+
+
+def test_a_name_that_is_no_file_is_refused_with_what_is_expected() -> None:
+    with pytest.raises(fm.FlowMeshError, match=r"give the path of a \.yaml"):
+        fm.load("nonsense")
+    with pytest.raises(FileNotFoundError):
+        fm.load("missing.yaml")
+
+
+def test_a_problem_of_the_server_is_shown_with_its_line() -> None:
+    problem = Problem("spec.steps[0].uses", "there is none of this name")
+    error = fm.load(TEXT).invalid([problem])
+    assert str(error).startswith("line 12, column 5: spec.steps[0].uses: there is")
+    assert error.problems[0].line == 12
