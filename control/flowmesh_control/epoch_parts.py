@@ -354,7 +354,7 @@ def build_service_tokens(
     context: EpochContext, registry: ServiceRegistry, signer: LinkSigner
 ) -> ServiceTokens:
     """Returns the tokens of services' callers, and what routers read."""
-    return ServiceTokens(registry, context.clock, signer.public_keys)
+    return ServiceTokens(registry, context.clock, signer.authorities)
 
 
 def build_auditing(

@@ -68,7 +68,7 @@ async def test_a_renewed_certificate_keeps_the_connection_and_its_calls(
     found: TlsRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almost = signer(now=lambda: time.time() - VALID_S + 3.0)
-    found.connect(almost.sign("worker-1", "i1", "thin", "", ["team-a"]))
+    found.connect(almost.issue("worker-1", "i1", "thin", "", ["team-a"]))
     await until(lambda: ready(found) == 1)
     (group,) = found.hub._routers.values()
     (link,) = group.links
@@ -88,8 +88,8 @@ async def test_a_renewed_certificate_keeps_the_connection_and_its_calls(
 
 
 async def test_a_link_ends_with_its_certificate(found: TlsRouter) -> None:
-    almost = signer(now=lambda: time.time() - VALID_S + 1.0)
-    found.connect(almost.sign("worker-1", "i1", "thin", "", ["team-a"]))
+    almost = signer(now=lambda: time.time() - VALID_S + 2.0)
+    found.connect(almost.issue("worker-1", "i1", "thin", "", ["team-a"]))
     await until(lambda: ready(found) == 1)
     await until(lambda: ready(found) == 0)
     found.connect()

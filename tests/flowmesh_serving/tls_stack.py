@@ -11,7 +11,7 @@ import msgspec
 from tests.flowmesh_serving.stack import Stack, services
 
 from flowmesh_control.auth.link_signer import LinkSigner
-from flowmesh_core.protocol.link_certificates import LINK_KEYS
+from flowmesh_core.protocol.link_certificates import LINK_KEYS, LinkCertificate
 from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.access.gateway_certificate import gateway_certificate
@@ -28,9 +28,9 @@ def signer(secret: bytes = b"k" * 32, now: Callable[[], float] = time.time) -> L
     return LinkSigner(KeyRing.of(secret).derive(LINK_KEYS), now)
 
 
-def certificate(namespaces: Iterable[str] = ("team-a",), worker: str = WORKER) -> str:
+def certificate(namespaces: Iterable[str] = ("team-a",), worker: str = WORKER) -> LinkCertificate:
     """Returns a valid certificate."""
-    return signer().sign(worker, "i1", "thin", "", namespaces)
+    return signer().issue(worker, "i1", "thin", "", namespaces)
 
 
 class TlsRouter(Stack):
@@ -44,10 +44,14 @@ class TlsRouter(Stack):
     def ca(self) -> str:
         return (self.folder / "ca.crt").read_text()
 
-    def connect(self, shown: str | None = None) -> None:
+    def tls(self, shown: LinkCertificate) -> RouterTls:
+        """Returns what a hub with this certificate has."""
+        return RouterTls(self.ca, shown.certificate, shown.key, shown.authorities)
+
+    def connect(self, shown: LinkCertificate | None = None) -> None:
         """Connects the hub, with a valid certificate or another one."""
-        shown = certificate() if shown is None else shown
-        self.hub.use_routers((self.address,), {self.address: RouterTls(self.ca, shown)})
+        tls = self.tls(certificate() if shown is None else shown)
+        self.hub.use_routers((self.address,), {self.address: tls})
 
 
 @contextlib.asynccontextmanager
@@ -59,7 +63,7 @@ async def tls_router(
     if not (folder / "ca.crt").exists():
         for name, content in gateway_certificate([HOST], 1, now).items():
             (folder / name).write_bytes(content)
-    listed = RouterServices(services(), signer().public_keys)
+    listed = RouterServices(services(), signer().authorities)
     (folder / "services.json").write_bytes(msgspec.json.encode(listed))
     router = RouterServer(
         RouterSettings(

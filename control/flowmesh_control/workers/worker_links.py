@@ -16,10 +16,10 @@ class WorkerLinks:
     def __init__(
         self, signer: LinkSigner, clock: Clock, worker: str, incarnation: str, pool: str
     ) -> None:
-        """Signs nothing yet.
+        """Issues nothing yet.
 
         Args:
-            signer: signs certificates.
+            signer: issues certificates.
             clock: Unix time in seconds.
             worker: the worker's name.
             incarnation: its process.
@@ -55,11 +55,13 @@ class WorkerLinks:
         if not self._needs_certificates:
             return self._routers
         self._signed_at_s = self._clock()
-        return tuple(
-            msgspec.structs.replace(
-                r, certificate=self._signer.sign(*self._holder, r.group, self._namespaces)
-            )
-            if r.ca
-            else r
-            for r in self._routers
+        return tuple(self._with_certificate(r) if r.ca else r for r in self._routers)
+
+    def _with_certificate(self, router: RouterAddress) -> RouterAddress:
+        issued = self._signer.issue(*self._holder, router.group, self._namespaces)
+        return msgspec.structs.replace(
+            router,
+            certificate=issued.certificate,
+            key=issued.key,
+            authorities=issued.authorities,
         )

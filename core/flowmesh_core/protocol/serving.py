@@ -87,7 +87,6 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         worker: the worker's name.
         incarnation: unique per process of a hub.
         replicas: all that take calls.
-        certificate: the link certificate; empty on a Unix socket.
         peer: name of the socket where it takes values of other hubs, in the folder ``peers`` beside
             the router's own; empty where it takes none.
     """
@@ -96,12 +95,11 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
     worker: str
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
-    certificate: str = ""
     peer: str = ""
 
 
 class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
-    """The hub has another link certificate, which replaces that of its hello."""
+    """The hub has another link certificate (PEM), which replaces that of its connection."""
 
     certificate: str
 

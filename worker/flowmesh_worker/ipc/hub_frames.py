@@ -8,11 +8,15 @@ class RouterTls(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         ca: certificates (PEM) that the routers' are verified with.
-        certificate: the hub's link certificate.
+        certificate: the hub's link certificate (PEM).
+        key: its private key (PEM).
+        authorities: certificates (PEM) that those of other hubs are verified with.
     """
 
     ca: str
     certificate: str
+    key: str
+    authorities: str = ""
 
 
 class UseRouters(msgspec.Struct, frozen=True, array_like=True, tag="routers"):

@@ -73,7 +73,11 @@ class HubProcess:
                 usage.before += usage.now
                 usage.now = 0
             self._do(self._run(hub_id))
-        tls = {r.address: RouterTls(r.ca, r.certificate) for r in routers if r.ca}
+        tls = {
+            r.address: RouterTls(r.ca, r.certificate, r.key, r.authorities)
+            for r in routers
+            if r.certificate
+        }
         self._send(UseRouters(tuple(router.address for router in routers), tls))
 
     def stop(self, hub_id: int) -> None:

@@ -6,7 +6,6 @@ It reads no body, holds no key and runs no user code. Its process is :mod:`hub`.
 import asyncio
 import itertools
 import logging
-import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -106,15 +105,16 @@ class ServiceHub:
             self._routers.pop(address).close()
         for address in addresses:
             known = self._routers.get(address)
-            if known is not None and known.accepts(tls.get(address)):
-                continue
-            if known is not None:
-                known.close()
             try:
+                if known is not None and known.accepts(tls.get(address)):
+                    continue
+                if known is not None:
+                    known.close()
                 group = RouterGroup(address, tls.get(address), self._hello, self)
-            except (ProtocolError, ssl.SSLError) as error:
+            except (ProtocolError, OSError) as error:
                 _log.warning("%s", error)
-                self._routers.pop(address, None)
+                if (unusable := self._routers.pop(address, None)) is not None:
+                    unusable.close()
                 continue
             if address.startswith(UNIX):
                 self._stages.peers.listen(Path(address.removeprefix(UNIX)))
