@@ -12,7 +12,7 @@ from tests.flowmesh_serving.stack import Stack, services
 
 from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_core.protocol.link_certificates import LINK_KEYS, LinkCertificate
-from flowmesh_core.protocol.router_services import RouterServices
+from flowmesh_core.protocol.router_services import RouterServices, ServiceEntry
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.access.gateway_certificate import gateway_certificate
 from flowmesh_serving.router.server import RouterServer
@@ -56,15 +56,19 @@ class TlsRouter(Stack):
 
 @contextlib.asynccontextmanager
 async def tls_router(
-    folder: Path, host: str = "127.0.0.1", hubs_port: int = 0, **settings: Any
+    folder: Path,
+    host: str = "127.0.0.1",
+    hubs_port: int = 0,
+    listed: tuple[ServiceEntry, ...] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[TlsRouter]:
     """Yields a router that listens for hubs with TLS."""
     now = datetime.datetime.now(datetime.UTC)
     if not (folder / "ca.crt").exists():
         for name, content in gateway_certificate([HOST], 1, now).items():
             (folder / name).write_bytes(content)
-    listed = RouterServices(services(), signer().authorities)
-    (folder / "services.json").write_bytes(msgspec.json.encode(listed))
+    found = RouterServices(services() if listed is None else listed, signer().authorities)
+    (folder / "services.json").write_bytes(msgspec.json.encode(found))
     router = RouterServer(
         RouterSettings(
             host, 0, services=folder / "services.json", hubs_port=hubs_port,

@@ -169,6 +169,7 @@ TO_PEER: dict[str, Any] = {
     ),
 }
 FROM_PEER: dict[str, Any] = {
+    "peer welcome": serving.PeerWelcome(),
     "peer refused": serving.PeerRefused(request_id="q1", version=2),
 }
 TO_HUB: dict[str, Any] = {
@@ -176,9 +177,10 @@ TO_HUB: dict[str, Any] = {
         addresses=("tls:routers:8481",),
         tls={
             "tls:routers:8481": hub_frames.RouterTls(
-                ca="PEM", certificate="PEM 2", key="PEM 3", authorities="PEM 4"
+                ca="PEM", certificate="PEM 2", key="PEM 3", authorities="PEM 4", group="g1"
             )
         },
+        peer_port=8483,
     ),
     "admit": hub_frames.AdmitReplica(
         replica_id="team-a/ask/llm/r1/0",

@@ -5,7 +5,7 @@ stored, with the service, so that it ends with the service.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -30,7 +30,11 @@ class ServiceTokens:
     """Creates, lists and revokes the tokens of services, and lists them for routers."""
 
     def __init__(
-        self, registry: ServiceRegistry, clock: Clock, authorities: dict[str, str]
+        self,
+        registry: ServiceRegistry,
+        clock: Clock,
+        authorities: dict[str, str],
+        denied_workers: Iterable[str] = (),
     ) -> None:
         """Keeps nothing of its own.
 
@@ -38,7 +42,9 @@ class ServiceTokens:
             registry: has the services.
             clock: Unix time in seconds.
             authorities: of link certificates, for the routers.
+            denied_workers: that may not join, for the routers.
         """
+        self._denied_workers = tuple(sorted(denied_workers))
         self._registry = registry
         self._clock = clock
         self._authorities = authorities
@@ -123,4 +129,5 @@ class ServiceTokens:
                 for service in self._registry.all()
             ),
             self._authorities,
+            self._denied_workers,
         )

@@ -77,10 +77,13 @@ class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):
         services: all services.
         link_authorities: certificates (PEM) that link certificates are verified with, by key id;
             none where hubs connect over a Unix socket.
+        denied_workers: that may not join: routers take nothing from their hubs, whatever their
+            certificates say.
     """
 
     services: tuple[ServiceEntry, ...] = ()
     link_authorities: dict[str, str] = {}
+    denied_workers: tuple[str, ...] = ()
 
 
 def token_hash(token: str) -> str:

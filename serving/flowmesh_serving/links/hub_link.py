@@ -9,6 +9,7 @@ One that sends nothing for two seconds, though it was asked to, is taken as gone
 
 import asyncio
 import logging
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -59,6 +60,7 @@ _PATHS_MAX = 64
 _SIZES_MAX = 256
 _NAME_CHARS = 500
 _PEER_CHARS = 16
+_PORT = re.compile(r"tls:[1-9][0-9]{3,4}")
 _log = logging.getLogger(__name__)
 
 
@@ -95,7 +97,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
     Attributes:
         worker: its worker's name; empty before its hello.
         incarnation: of its hub's process.
-        peer: the name of its socket for values of other hubs; empty where the router relays them.
+        peer: where it takes values of other hubs, as in ``PeerAddress``; empty where the router
+            relays them.
     """
 
     def __init__(
@@ -204,13 +207,23 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self._refuse(f"the link certificate is of worker {self._claims.worker}")
         else:
             self.worker, self.incarnation = hello.worker, hello.incarnation
-            if self._verifier is None and len(hello.peer) <= _PEER_CHARS:
-                self.peer = hello.peer  # on a Unix socket: of the same machine and user
+            self.peer = self._peer_address(hello.peer)
             self._frame_bytes_max = FRAME_BYTES_MAX
             self.answer(RouterWelcome(SERVING_VERSION))
             self._stop_timer()
             self._ping_later()
             self._report(ReplicaLoads(hello.replicas))
+
+    def _peer_address(self, shown: str) -> str:
+        """Returns where other hubs reach this one; empty for nowhere.
+
+        From another machine a hub gives its port only: it is where it connects from.
+        """
+        if self._verifier is None:  # on a Unix socket: of the same machine and user
+            return shown if len(shown) <= _PEER_CHARS else ""
+        if self._transport is None or _PORT.fullmatch(shown) is None:
+            return ""
+        return f"tls:{self._transport.get_extra_info('peername')[0]}:{shown.removeprefix('tls:')}"
 
     # -- is it alive -----------------------------------------------------------------------------
 
@@ -226,6 +239,9 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         if now_s - self._heard_s > SILENT_S:
             _log.warning("disconnected the hub of %s: silent for %g s", self.worker, SILENT_S)
             self._abort()
+            return
+        if self._verifier is not None and self._verifier.denies(self.worker):
+            self._refuse("the control plane refuses its worker")
             return
         self.answer(Ping())
         self._ping_later()

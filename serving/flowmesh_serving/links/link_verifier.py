@@ -2,7 +2,7 @@
 
 import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -30,14 +30,18 @@ class LinkVerifier:
         self._group = group
         self._context = context
         self._unix_time = unix_time
+        self._denied = frozenset[str]()
         self._known: dict[str, str] = {}
         self._authorities: tuple[x509.Certificate, ...] = ()
 
-    def use(self, authorities: Mapping[str, str]) -> None:
-        """Sets the authorities' certificates (PEM), by key id.
+    def use(self, authorities: Mapping[str, str], denied_workers: Iterable[str] = ()) -> None:
+        """Sets what is valid; the context keeps former authorities, which :meth:`verify` refuses.
 
-        The context keeps former authorities, whose certificates :meth:`verify` refuses.
+        Args:
+            authorities: certificates in PEM, by key id.
+            denied_workers: whose certificates are not valid.
         """
+        self._denied = frozenset(denied_workers)
         if dict(authorities) == self._known:
             return
         self._known = dict(authorities)
@@ -56,12 +60,18 @@ class LinkVerifier:
         if not any(_is_issued_by(certificate, each) for each in self._authorities):
             raise ProtocolError("the link certificate is not of this installation's authority")
         claims = _claims(certificate)
+        if self.denies(claims.worker):
+            raise ProtocolError(f"the control plane refuses the worker {claims.worker}")
         if claims.group != self._group:
             raise ProtocolError(f"the link certificate is for the routers {claims.group!r}")
         remaining_s = certificate.not_valid_after_utc.timestamp() - self._unix_time()
         if remaining_s <= 0:
             raise ProtocolError("the link certificate has expired")
         return claims, remaining_s
+
+    def denies(self, worker: str) -> bool:
+        """Returns whether a worker may not join."""
+        return worker in self._denied
 
 
 def read_pem(text: str) -> x509.Certificate:

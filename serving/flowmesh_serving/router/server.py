@@ -205,7 +205,7 @@ class RouterServer:
             self._use(listed)
 
     def _use(self, listed: RouterServices) -> None:
-        self._verifier.use(listed.link_authorities)
+        self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
         if self._replicas.placement_changed():
             self._calls.replicas_added()

@@ -85,7 +85,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
-        self._stages = StageRequests(worker, self, self._incarnation[:16])
+        self._stages = StageRequests(worker, self, self._incarnation[:16], self._namespaces)
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
         self._used: set[_Replica] = set()
@@ -93,14 +93,20 @@ class ServiceHub:
     # -- for the agent ---------------------------------------------------------------------------
 
     def use_routers(
-        self, addresses: tuple[str, ...], tls: Mapping[str, RouterTls] = MappingProxyType({})
+        self,
+        addresses: tuple[str, ...],
+        tls: Mapping[str, RouterTls] = MappingProxyType({}),
+        peer_port: int = 0,
     ) -> None:
         """Connects to new routers and disconnects from those that are not listed.
 
         Args:
             addresses: all addresses; one may stand for several routers.
             tls: of ``tls:`` addresses; a new link certificate is sent over the open connections.
+            peer_port: where it takes values of hubs of other machines; 0 for nowhere.
         """
+        if peer_port and tls:
+            self._stages.peers.use_port(peer_port, next(iter(tls.values())))
         for address in self._routers.keys() - set(addresses):
             self._routers.pop(address).close()
         for address in addresses:
@@ -148,6 +154,9 @@ class ServiceHub:
             replica.is_withdrawn = True
             self._remove_if_done(replica)
             self._report_soon()
+
+    def _namespaces(self) -> set[str]:
+        return {r.admitted.service.partition("/")[0] for r in self._replicas.values()}
 
     def close(self) -> None:
         """Disconnects from all routers and hosts."""
