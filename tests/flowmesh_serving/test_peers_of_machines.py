@@ -8,7 +8,7 @@ from tests.flowmesh_serving.stack import until
 from tests.flowmesh_serving.stage_stack import stage_stack
 from tests.flowmesh_serving.test_peer_links import SPEC, WORKERS, links, replies
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 
 async def test_values_pass_from_machine_to_machine_and_more_than_the_router_takes(

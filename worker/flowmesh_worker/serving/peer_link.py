@@ -102,8 +102,9 @@ class PeerLink:
             self._waiting.append(one)
 
     def close(self) -> None:
-        """Disconnects; what was sent counts as arrived."""
+        """Disconnects; what was sent counts as arrived, and the next value makes another link."""
         self._is_closing = True
+        self._ended()
         if self._connecting is not None:
             self._connecting.cancel()
         if self._idle_timer is not None:

@@ -58,6 +58,7 @@ class PeerLinks:
         self._listener = DescriptorListener(lambda d: PeerSource(receiver, d).channel)
         self._port = PeerPort(receiver, namespaces)
         self._links: dict[PeerAddress, PeerLink] = {}
+        self._replaced: set[PeerLink] = set()
 
     @property
     def name(self) -> str:
@@ -97,7 +98,10 @@ class PeerLinks:
             return
         is_remote = address.socket.startswith(TLS)
         link = self._links.get(address)
-        if link is None or (is_remote and _age_s(link) > _USED_S):
+        if link is not None and is_remote and _age_s(link) > _USED_S:
+            self._replaced.add(link)  # it ends when it is idle
+            link = None
+        if link is None:
             hello = PeerHello(SERVING_VERSION, self._worker, address.key)
             link = PeerLink(hello, self._receiver, worker, is_remote=is_remote)
             self._links[address] = link
@@ -108,7 +112,7 @@ class PeerLinks:
         """Disconnects from all, and listens no more."""
         self._listener.close()
         self._port.close()
-        for link in list(self._links.values()):
+        for link in [*self._links.values(), *self._replaced]:
             link.close()
         if self._folder is not None:
             with contextlib.suppress(OSError):
@@ -136,6 +140,7 @@ class PeerLinks:
 
     def _remove(self, address: PeerAddress, link: PeerLink) -> None:
         """Forgets a link that has ended; one that was made again in its place stays."""
+        self._replaced.discard(link)
         if self._links.get(address) is link:
             del self._links[address]
 

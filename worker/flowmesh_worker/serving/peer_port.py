@@ -94,7 +94,9 @@ class PeerPort:
             raise ProtocolError(f"at {address} is the hub of {claims.worker}, not of {worker}")
 
     def close(self) -> None:
-        """Listens no more."""
+        """Listens no more, and ends the connections of other hubs."""
+        for transport in self._accepted:
+            transport.abort()
         for task in self._tasks:
             task.cancel()
         if self._listener is not None:
