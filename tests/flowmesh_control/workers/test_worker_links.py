@@ -32,6 +32,8 @@ def test_a_worker_gets_a_certificate_for_the_namespaces_of_its_replicas() -> Non
     assert local == LOCAL
     claims = LinkClaims("w & 1", "i1", "thin", "edge", ("team-a", "team-b"))
     assert read(tls) == (claims, 100.0 + VALID_S)
+    assert links.certified((TLS, LOCAL), given[:2]) == (tls, local), "nothing has changed"
+    assert links.certified((TLS, LOCAL), given[:1]) != (tls, local)
     assert links.certified((TLS,), ()) == (TLS,), "without replicas it may do nothing"
 
 
