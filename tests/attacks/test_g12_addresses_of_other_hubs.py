@@ -27,6 +27,7 @@ from flowmesh_worker.serving.peer_link import Delivery
         ("tls:8483", "tls:127.0.0.1:8483"),
         ("tls:10.0.0.9:8483", ""),
         ("tls:22", ""),
+        ("tls:84830", ""),
         ("tls:08483", ""),
         ("0123456789abcdef", ""),
     ],

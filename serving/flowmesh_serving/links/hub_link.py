@@ -60,7 +60,8 @@ _PATHS_MAX = 64
 _SIZES_MAX = 256
 _NAME_CHARS = 500
 _PEER_CHARS = 16
-_PORT = re.compile(r"tls:[1-9][0-9]{3,4}")
+_PORT = re.compile(r"tls:([1-9][0-9]{3,4})")
+_PORT_MAX = (1 << 16) - 1
 _log = logging.getLogger(__name__)
 
 
@@ -221,9 +222,11 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         """
         if self._verifier is None:  # on a Unix socket: of the same machine and user
             return shown if len(shown) <= _PEER_CHARS else ""
-        if self._transport is None or _PORT.fullmatch(shown) is None:
+        port = _PORT.fullmatch(shown)
+        if self._transport is None or port is None or int(port[1]) > _PORT_MAX:
             return ""
-        return f"tls:{self._transport.get_extra_info('peername')[0]}:{shown.removeprefix('tls:')}"
+        host = self._transport.get_extra_info("peername")[0].removeprefix("::ffff:")
+        return f"tls:{host}:{port[1]}"
 
     # -- is it alive -----------------------------------------------------------------------------
 

@@ -135,7 +135,7 @@ class PeerLink:
                 channel.send(self._hello)
                 if self._is_remote:
                     await self._welcomed.wait()
-        except (OSError, ProtocolError):  # its hub is gone, or busy, or another's
+        except (OSError, ProtocolError, ValueError):  # its hub is gone, or busy, or another's
             self._fail(channel)
             return
         if self._has_failed:

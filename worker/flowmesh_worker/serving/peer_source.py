@@ -130,7 +130,12 @@ class PeerSource:
         if value.value.number:
             raise ProtocolError("a descriptor cannot pass from another machine")
         is_packed = data.startswith(PACKED_ARRAYS) and len(data) >= SHARED_BYTES_MIN
-        return SharedValue.sealed((data,)) if is_packed or len(data) > VALUE_BYTES_MAX else data
+        if not is_packed and len(data) <= VALUE_BYTES_MAX:
+            return data
+        try:
+            return SharedValue.sealed((data,))
+        except OSError as error:
+            raise ProtocolError(f"there is no memory for a value: {error}") from None
 
 
 class _SourceChannel(Channel[ToPeer]):
