@@ -4,7 +4,7 @@ import contextlib
 import datetime
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 from tests.flowmesh_serving.stack import Stack, replica_of, start_host
@@ -23,28 +23,23 @@ class SeveralMachines:
 
     Attributes:
         trust: verifies the router.
-        ports: of hubs, by worker.
     """
 
     def __init__(
         self,
         folder: Path,
-        shown: Callable[[str], LinkCertificate] = lambda worker: certificate(worker=worker),
         without_port: Iterable[str] = (),
     ) -> None:
         """Makes the router's certificate.
 
         Args:
             folder: of the stack.
-            shown: returns the certificate of a worker.
             without_port: workers of pools that have no peers.
         """
         now = datetime.datetime.now(datetime.UTC)
         for name, content in gateway_certificate([HOST], 1, now).items():
             (folder / name).write_bytes(content)
         self.trust: ssl.SSLContext | bool = ssl.create_default_context(cafile=folder / "ca.crt")
-        self.ports: dict[str, int] = {}
-        self._shown = shown
         self._without_port = set(without_port)
 
     def router(
@@ -58,8 +53,7 @@ class SeveralMachines:
         assert isinstance(stack, TlsRouter)
         hub = ServiceHub(worker, stack.usage.append)
         port = 0 if worker in self._without_port else free_port()
-        self.ports[worker] = port
-        tls = {stack.address: stack.tls(self._shown(worker))}
+        tls = {stack.address: stack.tls(certificate(worker=worker))}
         hub.use_routers((stack.address,), tls, port)
         return hub
 

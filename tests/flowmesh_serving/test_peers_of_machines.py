@@ -24,3 +24,12 @@ async def test_values_pass_from_machine_to_machine_and_more_than_the_router_take
         assert await stack.until_passed("peer", (16 << 20) + 10 * 80_000)
         assert await stack.until_passed("relay", 0) == relayed
         assert list(links(stack)._links.values()) == [link]
+
+
+async def test_of_a_pool_without_peers_values_pass_through_the_router(tmp_path: Path) -> None:
+    machines = SeveralMachines(tmp_path, without_port=["w2"])
+    async with stage_stack(tmp_path, SPEC, WORKERS, machines) as stack:
+        await replies(stack, 20_000, 1)
+        assert await stack.until_passed("relay", 80_000)
+        assert await stack.until_passed("peer", 0) == 0
+        assert not links(stack)._links
