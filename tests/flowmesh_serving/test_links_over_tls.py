@@ -124,6 +124,16 @@ async def test_a_hub_connects_to_each_router_behind_a_name(
     assert ready(found) == 1
 
 
+async def test_a_hub_whose_certificate_a_router_does_not_know_says_so(
+    found: TlsRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    found.connect(signer(b"x" * 32).issue("worker-1", "i1", "thin", "", ["team-a"]))
+    await until(lambda: "does not know the authority" in caplog.text)
+    assert ready(found) == 0
+    found.connect()
+    await until(lambda: ready(found) == 1)
+
+
 async def test_a_hub_does_not_talk_to_a_router_of_another_authority(
     found: TlsRouter, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
