@@ -69,6 +69,7 @@ async def test_a_hub_without_a_port_has_everything_relayed(tmp_path: Path) -> No
     assert hub._stages.peers.name == ""
 
 
+@pytest.mark.slow
 async def test_a_link_ends_with_the_certificate_that_made_it(tmp_path: Path) -> None:
     async with hub_with_port(tmp_path, "w-1") as (hub, _), hub_with_port(tmp_path, "w-2") as other:
         almost = signer(now=lambda: time.time() - VALID_S + 2.0)
