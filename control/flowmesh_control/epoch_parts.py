@@ -354,7 +354,8 @@ def build_service_tokens(
     context: EpochContext, registry: ServiceRegistry, signer: LinkSigner
 ) -> ServiceTokens:
     """Returns the tokens of services' callers, and what routers read."""
-    return ServiceTokens(registry, context.clock, signer.public_keys)
+    denied = context.refused_workers
+    return ServiceTokens(registry, context.clock, signer.authorities, denied)
 
 
 def build_auditing(

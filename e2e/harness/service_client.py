@@ -1,8 +1,8 @@
 """A client of a service, as a program for a pod: prints a JSON line at its end.
 
 ``load`` sends requests one after the other and counts the answers, ``invoke`` requests to the
-stages of a service; ``hub`` connects to the port of
-routers for hubs without a link certificate, and prints the refusal.
+stages of a service; ``hub`` connects to the port of routers for hubs without a link certificate,
+and prints the refusal.
 """
 
 import json
@@ -79,7 +79,7 @@ def load(send: Callable[[str], bool], requests: int, every_s: float) -> dict[str
 
 
 def hub() -> dict[str, object]:
-    """Says hello as a hub without a certificate; returns the router's answer."""
+    """Says hello as a hub without a certificate; returns what ends the connection."""
     host = f"flowmesh-router-hubs.{NAMESPACE}.svc"
     load = ["r", "team/ask", ["/v1/chat/completions"], 4, 0, 0]
     hello = msgspec.msgpack.encode([["hub-hello", 1, "worker", "i", [load]]])
@@ -87,11 +87,11 @@ def hub() -> dict[str, object]:
         socket.create_connection((host, 8481), 20) as plain,
         TRUST.wrap_socket(plain, server_hostname=host) as connection,
     ):
-        connection.sendall(struct.pack(">I", len(hello)) + hello)
-        data = b""
-        while more := connection.recv(4096):
-            data += more
-    return {"refused": repr(msgspec.msgpack.decode(data[4:]))}
+        try:
+            connection.sendall(struct.pack(">I", len(hello)) + hello)
+            return {"refused": repr(connection.recv(4096))}
+        except OSError as error:
+            return {"refused": str(error)}
 
 
 if __name__ == "__main__":

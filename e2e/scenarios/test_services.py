@@ -23,6 +23,7 @@ CODE = """
 def double(batch):
     return [{"text": f"{call['text']} {call['text']}"} for call in batch]
 """
+PEERS, PEER_PORT = {"serving": {"peers": True}}, f":{8483:04X}"
 TWO = {"replicas": {"min": 2, "max": 2}}
 STAGES = {
     "components": {
@@ -94,7 +95,7 @@ def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
     fabric: Fabric, service: Service
 ) -> None:
     service.start("hub", "hub")
-    assert "has no link certificate" in service.result("hub")["refused"]
+    assert "welcome" not in service.result("hub")["refused"], "the connection ends instead"
     for worker in fabric.workers(POOL):
         assert listening(fabric, worker["metadata"]["name"]) == [], "hubs connect, nothing to them"
     service.start("client", "load", "1", "0")
@@ -104,7 +105,7 @@ def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
 def test_stages_of_users_code_outlive_one_of_their_workers(
     fabric: Fabric, service: Service, print_line: Callable[[str], None]
 ) -> None:
-    spec = code_pool_spec(fabric, minReplicas=0, maxReplicas=2, resources=CODE_WORKER)
+    spec = code_pool_spec(fabric, minReplicas=0, maxReplicas=2, resources=CODE_WORKER, **PEERS)
     with pool(fabric, CODE_POOL, spec):
         staged = Service(fabric, service.user, "staged")
         staged.apply_spec(STAGES)
@@ -113,6 +114,9 @@ def test_stages_of_users_code_outlive_one_of_their_workers(
         print_line(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
         staged.start("stages", "invoke", "120", "0.125")
         until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
+        for one in fabric.workers(CODE_POOL):
+            (port,) = listening(fabric, one["metadata"]["name"])
+            assert port.endswith(PEER_PORT), "hubs of its pool connect to it"
         worker = fabric.workers(CODE_POOL)[0]["metadata"]["name"]
         fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
         found = staged.result("stages", 240)

@@ -64,6 +64,6 @@ async def _attack(fabric: Tenants) -> None:
 
 async def _services(fabric: Tenants) -> list[dict[str, Any]]:
     found: dict[str, Any] = await fabric.ask(ROUTER, "GET", "/v1/router")
-    assert set(found.get("link_keys", {})) == {"00"}
+    assert set(found.get("link_authorities", {})) == {"00"}
     services: list[dict[str, Any]] = found.get("services", [])
     return services

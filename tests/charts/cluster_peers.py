@@ -7,12 +7,12 @@ from tests.charts.network_evaluator import Peer
 from tests.charts.rendering import NAMESPACE, objects
 from tests.flowmesh_operator.pool_builder import make_pool
 
-from flowmesh_operator.kube.labels import selector_labels
+from flowmesh_operator.kube.labels import PEERS_LABEL, selector_labels
 from flowmesh_operator.pod_environment import PodEnvironment
-from flowmesh_operator.pools.network import network_policy
+from flowmesh_operator.pools.network import PEER_PORT, network_policy
 
 GATEWAY, HEALTH, BLOBS, STORE, DNS, API = 8470, 8471, 8472, 7070, 53, 6443
-REQUESTS, HUBS, PROBES = 8480, 8481, 8482
+REQUESTS, HUBS, PROBES, PEERS = 8480, 8481, 8482, PEER_PORT
 
 
 def part(component: str) -> dict[str, str]:
@@ -29,6 +29,10 @@ BLOBS_POD = inside("blob service", 10, part("blobs"))
 ROUTER_POD = inside("router", 11, part("router"))
 WORKER = inside("worker", 3, selector_labels("cpu"))
 CODE = inside("code worker", 4, selector_labels("code"))
+PEER_ONE = inside("worker with peers", 12, {**selector_labels("one"), **PEERS_LABEL})
+PEER_TWO = inside(
+    "worker of another pool with peers", 13, {**selector_labels("two"), **PEERS_LABEL}
+)
 PROBE = inside("probe", 5, part("network-test"))
 TEST = inside("test", 6, part("test"))
 NEIGHBOUR = inside("neighbour", 7, {"app": "other"})
@@ -46,7 +50,7 @@ PRIVATE = Peer("private network", "10.99.0.1")
 
 @cache
 def policies(*values: str, dns: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """The chart's policies, and those of a pool with egress and one with user code."""
+    """The chart's policies, and those of pools with egress, user code and peers."""
     given = [*values, *(f"networkPolicy.dns[{n}]={cidr}" for n, cidr in enumerate(dns))]
     around = PodEnvironment(
         NAMESPACE,
@@ -59,6 +63,8 @@ def policies(*values: str, dns: tuple[str, ...] = ()) -> list[dict[str, Any]]:
     pools = (
         make_pool({"egress": [{"cidr": "0.0.0.0/0", "ports": [443]}]}, "cpu", NAMESPACE),
         make_pool({"userCode": True}, "code", NAMESPACE),
+        make_pool({"serving": {"peers": True}}, "one", NAMESPACE),
+        make_pool({"serving": {"peers": True}, "userCode": True}, "two", NAMESPACE),
     )
     rendered = [o for o in objects(*given) if o["kind"] == "NetworkPolicy"]
     return [*rendered, *(network_policy(pool, around) for pool in pools)]

@@ -84,4 +84,5 @@ FULL: dict[str, Any] = {
     },
     "cache": {"sizeLimit": "100Gi"},
     "drainGrace": "90s",
+    "serving": {"peers": True},
 }

@@ -9,6 +9,7 @@ import pytest
 from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
 from flowmesh_operator.pod_environment import PodEnvironment
+from flowmesh_operator.pools.network import PEER_PORT
 from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
 from flowmesh_worker.engines.code.code_users import CAPABILITIES
 from flowmesh_worker.engines.egress import addresses
@@ -48,6 +49,29 @@ def test_the_deployment_sets_the_number_of_workers_only_if_no_autoscaler_does() 
         assert "replicas" not in named("Deployment", {"autoscaling": {"mode": mode}})["spec"]
     fixed = {"maxReplicas": 3, "autoscaling": {"mode": "fixed"}}
     assert named("Deployment", fixed)["spec"]["replicas"] == 3
+
+
+def test_workers_with_peers_have_a_port_that_only_such_workers_reach() -> None:
+    spec = {"serving": {"peers": True}}
+    (worker,) = pod(spec)["spec"]["containers"]
+    (port,) = worker["ports"]
+    assert parse_settings(worker["args"]).peer_port == port["containerPort"] == PEER_PORT
+    label = {"flowmesh.dev/peers": "true"}
+    assert pod(spec)["metadata"]["labels"].items() >= label.items()
+    policy = named("NetworkPolicy", spec)["spec"]
+    ports = [{"port": PEER_PORT, "protocol": "TCP"}]
+    pods = [{"podSelector": {"matchLabels": label}}]
+    assert policy["ingress"] == [{"from": pods, "ports": ports}]
+    assert {"to": pods, "ports": ports} in policy["egress"]
+    selector = named("Deployment", spec)["spec"]["selector"]
+    assert selector == named("Deployment", {})["spec"]["selector"], "it cannot be changed"
+
+
+def test_workers_without_peers_have_no_port() -> None:
+    (worker,) = pod({})["spec"]["containers"]
+    assert "ports" not in worker
+    assert parse_settings(worker["args"]).peer_port == 0
+    assert "ingress" not in named("NetworkPolicy", {})["spec"]
 
 
 def test_every_object_is_owned_by_the_pool_and_deleted_with_it() -> None:

@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import aiohttp
 import pytest
@@ -60,6 +61,44 @@ def entry_of(service: FlowMeshService, **more: Any) -> ServiceEntry:
     return ServiceEntry(SERVICE, "ask", (token,), graph=graph, **more)
 
 
+class Machines(Protocol):
+    """Where router and hubs are.
+
+    Attributes:
+        trust: verifies the router; True where it has no certificate.
+    """
+
+    trust: ssl.SSLContext | bool
+
+    def router(
+        self, folder: Path, listed: tuple[ServiceEntry, ...]
+    ) -> contextlib.AbstractAsyncContextManager[Stack]:
+        """Yields a router."""
+        ...
+
+    async def hub(self, stack: Stack, worker: str) -> Any:
+        """Returns the hub of a worker, which connects to the router: one, or one's process."""
+        ...
+
+
+class OneMachine:
+    """Unix sockets."""
+
+    trust: ssl.SSLContext | bool = True
+
+    def router(
+        self, folder: Path, listed: tuple[ServiceEntry, ...]
+    ) -> contextlib.AbstractAsyncContextManager[Stack]:
+        """See ``Machines.router``."""
+        return router_of(folder, listed)
+
+    async def hub(self, stack: Stack, worker: str) -> ServiceHub:
+        """See ``Machines.hub``."""
+        hub = ServiceHub(worker, stack.usage.append)
+        hub.use_routers((f"unix:{stack.folder / 'hubs'}",))
+        return hub
+
+
 @dataclass
 class StageStack:
     """The parts of a running stack.
@@ -110,6 +149,7 @@ async def stage_stack(
     folder: Path,
     spec: dict[str, Any],
     workers: dict[str, list[str]],
+    machines: Machines | None = None,
     **entry: Any,
 ) -> AsyncIterator[StageStack]:
     """Yields a router and one hub a worker, once all replicas are ready.
@@ -118,18 +158,24 @@ async def stage_stack(
         folder: for sockets and files.
         spec: of the service; its engines are ``test.echo``.
         workers: the components of each worker.
+        machines: where router and hubs are; on one machine, by default.
         entry: changes of the router's list.
     """
+    machines = OneMachine() if machines is None else machines
     service = service_of(spec)
     plan = compile_service(service, builtin_catalog())
     os.makedirs(folder, exist_ok=True)
     async with (
-        router_of(folder, (entry_of(service, **entry),)) as stack,
-        aiohttp.ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session,
+        machines.router(folder, (entry_of(service, **entry),)) as stack,
+        aiohttp.ClientSession(
+            headers={"Authorization": f"Bearer {TOKEN}"},
+            connector=aiohttp.TCPConnector(ssl=machines.trust),
+        ) as session,
     ):
         found = StageStack(stack, session)
         try:
             for worker, components in workers.items():
+                found.hubs[worker] = await machines.hub(stack, worker)
                 await _start_worker(found, plan, worker, components)
             wanted = sum(map(len, workers.values()))
             staged = stack.router._staged
@@ -146,8 +192,7 @@ async def stage_stack(
 async def _start_worker(
     found: StageStack, plan: ServicePlan, worker: str, components: list[str]
 ) -> None:
-    hub = found.hubs[worker] = ServiceHub(worker, found.stack.usage.append)
-    hub.use_routers((f"unix:{found.stack.folder / 'hubs'}",))
+    hub = found.hubs[worker]
     hosts: dict[str, Host] = {}
     for component in plan.components:
         if component.name not in components:

@@ -44,13 +44,13 @@ async def test_changed_services_are_read_and_unchanged_ones_are_not(fabric: Fabr
     first = await client.read()
     assert isinstance(first, RouterServices)
     assert first.services == ()
-    assert set(first.link_keys) == {"00"}
+    assert set(first.link_authorities) == {"00"}
     assert await client.read() is None
     await fabric.call("POST", "/v1/services", body={"document": DOCUMENT})
     second = await client.read()
     assert second is not None
     assert [s.service for s in second.services] == ["team-a/ask"]
-    assert second.link_keys == first.link_keys
+    assert second.link_authorities == first.link_authorities
 
 
 async def test_what_cannot_be_read_names_the_place_and_what_holds(fabric: Fabric) -> None:

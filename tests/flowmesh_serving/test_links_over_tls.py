@@ -68,7 +68,7 @@ async def test_a_renewed_certificate_keeps_the_connection_and_its_calls(
     found: TlsRouter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     almost = signer(now=lambda: time.time() - VALID_S + 3.0)
-    found.connect(almost.sign("worker-1", "i1", "thin", "", ["team-a"]))
+    found.connect(almost.issue("worker-1", "i1", "thin", "", ["team-a"]))
     await until(lambda: ready(found) == 1)
     (group,) = found.hub._routers.values()
     (link,) = group.links
@@ -88,8 +88,8 @@ async def test_a_renewed_certificate_keeps_the_connection_and_its_calls(
 
 
 async def test_a_link_ends_with_its_certificate(found: TlsRouter) -> None:
-    almost = signer(now=lambda: time.time() - VALID_S + 1.0)
-    found.connect(almost.sign("worker-1", "i1", "thin", "", ["team-a"]))
+    almost = signer(now=lambda: time.time() - VALID_S + 2.0)
+    found.connect(almost.issue("worker-1", "i1", "thin", "", ["team-a"]))
     await until(lambda: ready(found) == 1)
     await until(lambda: ready(found) == 0)
     found.connect()
@@ -122,6 +122,16 @@ async def test_a_hub_connects_to_each_router_behind_a_name(
         replica.link.close()
     await until(lambda: len(group.links) == 1)
     assert ready(found) == 1
+
+
+async def test_a_hub_whose_certificate_a_router_does_not_know_says_so(
+    found: TlsRouter, caplog: pytest.LogCaptureFixture
+) -> None:
+    found.connect(signer(b"x" * 32).issue("worker-1", "i1", "thin", "", ["team-a"]))
+    await until(lambda: "does not know the authority" in caplog.text)
+    assert ready(found) == 0
+    found.connect()
+    await until(lambda: ready(found) == 1)
 
 
 async def test_a_hub_does_not_talk_to_a_router_of_another_authority(

@@ -14,7 +14,7 @@ from tests.flowmesh_serving.test_shared_values import chain
 from flowmesh_core.protocol.serving import RunStages
 from flowmesh_serving.links.hub_link import HubLink
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
-from flowmesh_worker.serving import early_values, peer_links
+from flowmesh_worker.serving import early_values, peer_link, peer_source
 from flowmesh_worker.serving.peer_links import PeerLinks
 
 pytestmark = pytest.mark.slow
@@ -53,13 +53,14 @@ async def test_a_damaged_value_is_refused_and_its_request_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(DescriptorSocket, "send", lambda *_: 0)  # so that bytes travel
-    right, checked = peer_links.checksum_of, []
+    right, checked = peer_link.checksum_of, []
 
     def checksum_of(data: bytes) -> int:
         checked.append(len(data))
         return right(data) ^ (len(checked) == 1)
 
-    monkeypatch.setattr(peer_links, "checksum_of", checksum_of)
+    for module in (peer_link, peer_source):
+        monkeypatch.setattr(module, "checksum_of", checksum_of)
     async with stage_stack(tmp_path, SPEC, WORKERS) as stack:
         await replies(stack, 20_000)
         assert len(checked) == 4  # sent and read, twice
@@ -108,7 +109,7 @@ async def test_a_value_whose_request_does_not_come_is_dropped_and_its_request_ro
 async def test_a_link_is_closed_when_idle_and_made_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peer_links, "IDLE_S", 0.2)
+    monkeypatch.setattr(peer_link, "IDLE_S", 0.2)
     async with stage_stack(tmp_path, SPEC, WORKERS) as stack:
         await replies(stack, 20_000)
         await until(lambda: not links(stack)._links)
@@ -129,7 +130,7 @@ async def test_a_request_whose_link_broke_is_computed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: list[int] = []
-    add = peer_links._PeerSource._add
+    add = peer_source.PeerSource._add
 
     def breaks_once(source: Any, *arguments: Any) -> None:
         if broken:
@@ -138,7 +139,7 @@ async def test_a_request_whose_link_broke_is_computed_again(
             broken.append(1)
             source.channel.abort()
 
-    monkeypatch.setattr(peer_links._PeerSource, "_add", breaks_once)
+    monkeypatch.setattr(peer_source.PeerSource, "_add", breaks_once)
     async with stage_stack(tmp_path, SPEC, WORKERS) as stack:
         await replies(stack, 20_000)
         assert broken

@@ -11,8 +11,8 @@ import msgspec
 from tests.flowmesh_serving.stack import Stack, services
 
 from flowmesh_control.auth.link_signer import LinkSigner
-from flowmesh_core.protocol.link_certificates import LINK_KEYS
-from flowmesh_core.protocol.router_services import RouterServices
+from flowmesh_core.protocol.link_certificates import LINK_KEYS, LinkCertificate
+from flowmesh_core.protocol.router_services import RouterServices, ServiceEntry
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.access.gateway_certificate import gateway_certificate
 from flowmesh_serving.router.server import RouterServer
@@ -28,9 +28,9 @@ def signer(secret: bytes = b"k" * 32, now: Callable[[], float] = time.time) -> L
     return LinkSigner(KeyRing.of(secret).derive(LINK_KEYS), now)
 
 
-def certificate(namespaces: Iterable[str] = ("team-a",), worker: str = WORKER) -> str:
+def certificate(namespaces: Iterable[str] = ("team-a",), worker: str = WORKER) -> LinkCertificate:
     """Returns a valid certificate."""
-    return signer().sign(worker, "i1", "thin", "", namespaces)
+    return signer().issue(worker, "i1", "thin", "", namespaces)
 
 
 class TlsRouter(Stack):
@@ -44,23 +44,31 @@ class TlsRouter(Stack):
     def ca(self) -> str:
         return (self.folder / "ca.crt").read_text()
 
-    def connect(self, shown: str | None = None) -> None:
+    def tls(self, shown: LinkCertificate) -> RouterTls:
+        """Returns what a hub with this certificate has."""
+        return RouterTls(self.ca, shown.certificate, shown.key, shown.authorities)
+
+    def connect(self, shown: LinkCertificate | None = None) -> None:
         """Connects the hub, with a valid certificate or another one."""
-        shown = certificate() if shown is None else shown
-        self.hub.use_routers((self.address,), {self.address: RouterTls(self.ca, shown)})
+        tls = self.tls(certificate() if shown is None else shown)
+        self.hub.use_routers((self.address,), {self.address: tls})
 
 
 @contextlib.asynccontextmanager
 async def tls_router(
-    folder: Path, host: str = "127.0.0.1", hubs_port: int = 0, **settings: Any
+    folder: Path,
+    host: str = "127.0.0.1",
+    hubs_port: int = 0,
+    listed: tuple[ServiceEntry, ...] | None = None,
+    **settings: Any,
 ) -> AsyncIterator[TlsRouter]:
     """Yields a router that listens for hubs with TLS."""
     now = datetime.datetime.now(datetime.UTC)
     if not (folder / "ca.crt").exists():
         for name, content in gateway_certificate([HOST], 1, now).items():
             (folder / name).write_bytes(content)
-    listed = RouterServices(services(), signer().public_keys)
-    (folder / "services.json").write_bytes(msgspec.json.encode(listed))
+    found = RouterServices(services() if listed is None else listed, signer().authorities)
+    (folder / "services.json").write_bytes(msgspec.json.encode(found))
     router = RouterServer(
         RouterSettings(
             host, 0, services=folder / "services.json", hubs_port=hubs_port,

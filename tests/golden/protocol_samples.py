@@ -262,7 +262,12 @@ CONTROL_MESSAGES: dict[str, ControlMessage] = {
         replicas=(REPLICA,),
         routers=(
             RouterAddress(
-                address="tls:routers:8481", group="g1", ca="PEM", certificate="00.YQ==.Yg=="
+                address="tls:routers:8481",
+                group="g1",
+                ca="PEM",
+                certificate="PEM 2",
+                key="PEM 3",
+                authorities="PEM 4",
             ),
         ),
     ),

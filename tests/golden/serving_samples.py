@@ -65,10 +65,9 @@ TO_ROUTER: dict[str, Any] = {
         worker="w-1",
         incarnation="0a",
         replicas=(_LOAD,),
-        certificate="00.YQ==.Yg==",
         peer="0a",
     ),
-    "link renewed": serving.LinkRenewed(certificate="00.YQ==.Yg=="),
+    "link renewed": serving.LinkRenewed(certificate="PEM"),
     "loads": serving.ReplicaLoads(
         replicas=(_LOAD,), passed_bytes={"relay": 9}, dropped_values={"stale": 1}
     ),
@@ -170,12 +169,18 @@ TO_PEER: dict[str, Any] = {
     ),
 }
 FROM_PEER: dict[str, Any] = {
+    "peer welcome": serving.PeerWelcome(),
     "peer refused": serving.PeerRefused(request_id="q1", version=2),
 }
 TO_HUB: dict[str, Any] = {
     "routers": hub_frames.UseRouters(
         addresses=("tls:routers:8481",),
-        tls={"tls:routers:8481": hub_frames.RouterTls(ca="PEM", certificate="00.YQ==.Yg==")},
+        tls={
+            "tls:routers:8481": hub_frames.RouterTls(
+                ca="PEM", certificate="PEM 2", key="PEM 3", authorities="PEM 4", group="g1"
+            )
+        },
+        peer_port=8483,
     ),
     "admit": hub_frames.AdmitReplica(
         replica_id="team-a/ask/llm/r1/0",

@@ -140,7 +140,7 @@ def _frames() -> Iterator[Sample]:
         ("serving-frames", serving_samples.TO_CALL_HOST, list[serving.ToCallHost]),
         ("serving-frames", serving_samples.FROM_CALL_HOST, list[serving.FromCallHost]),
         ("serving-frames", serving_samples.TO_PEER, list[serving.ToPeer]),
-        ("serving-frames", serving_samples.FROM_PEER, list[serving.PeerRefused]),
+        ("serving-frames", serving_samples.FROM_PEER, list[serving.FromPeer]),
         ("hub-frames", serving_samples.TO_HUB, list[hub_frames.ToHub]),
         ("hub-frames", serving_samples.FROM_HUB, list[hub_frames.FromHub]),
     ]

@@ -102,7 +102,7 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
             views,
             devices=devices,
             meter=meter,
-            hub=lambda post: HubProcess(settings.name, post),
+            hub=lambda post: HubProcess(settings.name, post, settings.peer_port),
         )
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -36,6 +36,7 @@ class WorkerSettings:
         price_estimated: whether the price is an estimate.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long attempts may continue after SIGTERM.
+        peer_port: where hubs of other machines send values of services' stages; 0 for nowhere.
         sandbox_minimum: the least sandbox level at which user code may run; empty for any.
         health_dir: where the files ``alive`` and ``ready`` are written, for probes.
     """
@@ -61,6 +62,7 @@ class WorkerSettings:
     zone: str = ""
     node: str = ""
     grace_s: float = 30.0
+    peer_port: int = 0
     orphan_timeout_s: float = 300.0
     cpu_only: bool = False
     health_dir: Path | None = None
@@ -107,6 +109,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         zone=a.zone,
         node=a.node,
         grace_s=a.grace,
+        peer_port=a.peer_port,
         orphan_timeout_s=a.orphan_timeout,
         cpu_only=a.cpu_only,
         health_dir=a.health_dir,
@@ -150,6 +153,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--label", action="append", default=[], type=_label, metavar="K=V", help="may be repeated")
     add("--zone", default="", help="zone of the machine, for locality")
     add("--node", default="", help="name of the machine")
+    add("--peer-port", type=int, default=0, help="take values of other workers' stages here")
     add("--grace", type=float, default=30.0, help="seconds that attempts may run after SIGTERM")
     add("--orphan-timeout", type=float, default=300.0, help="exit after S without control plane")
     add("--cpu-only", action="store_true", help="do not use the machine's devices")

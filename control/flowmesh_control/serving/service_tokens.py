@@ -5,7 +5,7 @@ stored, with the service, so that it ends with the service.
 """
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -29,17 +29,25 @@ _ID_BYTES = 4
 class ServiceTokens:
     """Creates, lists and revokes the tokens of services, and lists them for routers."""
 
-    def __init__(self, registry: ServiceRegistry, clock: Clock, link_keys: dict[str, str]) -> None:
+    def __init__(
+        self,
+        registry: ServiceRegistry,
+        clock: Clock,
+        authorities: dict[str, str],
+        denied_workers: Iterable[str] = (),
+    ) -> None:
         """Keeps nothing of its own.
 
         Args:
             registry: has the services.
             clock: Unix time in seconds.
-            link_keys: public keys of link certificates, for the routers.
+            authorities: of link certificates, for the routers.
+            denied_workers: that may not join, for the routers.
         """
+        self._denied_workers = tuple(sorted(denied_workers))
         self._registry = registry
         self._clock = clock
-        self._link_keys = link_keys
+        self._authorities = authorities
 
     async def create(self, namespace: str, name: str, valid_s: float) -> ServiceTokenCreated:
         """Creates a token, which is shown this once.
@@ -120,5 +128,6 @@ class ServiceTokens:
                 )
                 for service in self._registry.all()
             ),
-            self._link_keys,
+            self._authorities,
+            self._denied_workers,
         )

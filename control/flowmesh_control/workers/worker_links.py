@@ -16,10 +16,10 @@ class WorkerLinks:
     def __init__(
         self, signer: LinkSigner, clock: Clock, worker: str, incarnation: str, pool: str
     ) -> None:
-        """Signs nothing yet.
+        """Issues nothing yet.
 
         Args:
-            signer: signs certificates.
+            signer: issues certificates.
             clock: Unix time in seconds.
             worker: the worker's name.
             incarnation: its process.
@@ -31,21 +31,32 @@ class WorkerLinks:
         self._routers: tuple[RouterAddress, ...] = ()
         self._namespaces: frozenset[str] = frozenset()
         self._signed_at_s = 0.0
+        self._certified: tuple[RouterAddress, ...] = ()
 
     def certified(
         self, routers: tuple[RouterAddress, ...], replicas: Iterable[ServingReplica]
     ) -> tuple[RouterAddress, ...]:
-        """Returns the routers with certificates for the namespaces of the replicas."""
-        self._routers = routers
-        self._namespaces = frozenset(r.service.partition("/")[0] for r in replicas)
-        return self._signed()
+        """Returns the routers with certificates for the namespaces of the replicas.
+
+        Equal ones get the last certificates again while these are fresh: one takes 0.3 ms to issue.
+        """
+        namespaces = frozenset(r.service.partition("/")[0] for r in replicas)
+        is_new = (routers, namespaces) != (self._routers, self._namespaces)
+        self._routers, self._namespaces = routers, namespaces
+        if is_new or not self._is_fresh:
+            self._certified = self._signed()
+        return self._certified
 
     def renewed(self) -> tuple[RouterAddress, ...] | None:
         """Returns the routers with new certificates; None where the last ones are fresh enough."""
-        age_s = self._clock() - self._signed_at_s
-        if not self._needs_certificates or 0 <= age_s < VALID_S / 2:
+        if not self._needs_certificates or self._is_fresh:
             return None
-        return self._signed()
+        self._certified = self._signed()
+        return self._certified
+
+    @property
+    def _is_fresh(self) -> bool:
+        return 0 <= self._clock() - self._signed_at_s < VALID_S / 2
 
     @property
     def _needs_certificates(self) -> bool:
@@ -55,11 +66,13 @@ class WorkerLinks:
         if not self._needs_certificates:
             return self._routers
         self._signed_at_s = self._clock()
-        return tuple(
-            msgspec.structs.replace(
-                r, certificate=self._signer.sign(*self._holder, r.group, self._namespaces)
-            )
-            if r.ca
-            else r
-            for r in self._routers
+        return tuple(self._with_certificate(r) if r.ca else r for r in self._routers)
+
+    def _with_certificate(self, router: RouterAddress) -> RouterAddress:
+        issued = self._signer.issue(*self._holder, router.group, self._namespaces)
+        return msgspec.structs.replace(
+            router,
+            certificate=issued.certificate,
+            key=issued.key,
+            authorities=issued.authorities,
         )

@@ -1,28 +1,29 @@
-"""Link certificates: what lets the hub of a worker take calls from routers on other machines.
+"""Link certificates: what the hub of a worker proves itself with on other machines.
 
-The control plane signs one for each worker that has replicas and sends it with the addresses of the
-routers. A hub shows it when it connects; a router then accepts replicas of the namespaces that it
-names and no others. It is valid across epochs, since its key follows from the master key. This
-module has the form; ``control.auth.link_signer`` signs, ``serving.links.link_verifier`` verifies.
+They are X.509 certificates that the control plane issues for each worker that has replicas, and
+sends with the addresses of the routers. A hub shows its own when it connects to a router, or to the
+hub of another worker, by mutual TLS; a router then accepts replicas of the namespaces that it names
+and no others. Their authority follows from the master key, so they are valid across epochs. This
+module has what they say; ``control.auth.link_signer`` issues them.
 """
 
-import base64
-import binascii
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import parse_qs, urlencode
 
 import msgspec
 
-from flowmesh_core.decoding import decode
 from flowmesh_core.errors import ProtocolError
 
 LINK_KEYS = "flowmesh link certificates v1"
-"""The purpose under which their keys are derived from the master keys."""
+"""The purpose under which the keys of authorities are derived from the master keys."""
 VALID_S = 3600.0
-CERTIFICATE_CHARS_MAX = 32 << 10
-_PARTS = 3
+_PREFIX = "flowmesh://link?"
+_NAMES = frozenset({"worker", "incarnation", "pool", "group"})
+_NAMESPACE = "namespace"
 
 
-class LinkClaims(msgspec.Struct, frozen=True, array_like=True):
+class LinkClaims(msgspec.Struct, frozen=True):
     """What a certificate says.
 
     Attributes:
@@ -31,7 +32,6 @@ class LinkClaims(msgspec.Struct, frozen=True, array_like=True):
         pool: the worker's pool.
         group: the routers that accept it.
         namespaces: those of whose services the worker was given replicas.
-        expires_s: Unix time.
     """
 
     worker: str
@@ -39,48 +39,51 @@ class LinkClaims(msgspec.Struct, frozen=True, array_like=True):
     pool: str
     group: str
     namespaces: tuple[str, ...]
-    expires_s: float
 
 
-class SignedLink(NamedTuple):
-    """A certificate that was read and not verified: its claims are not to be believed yet."""
+class LinkCertificate(msgspec.Struct, frozen=True):
+    """A certificate with what its holder needs, all in PEM.
 
-    claims: LinkClaims
-    key_id: str
-    signed: bytes
-    signature: bytes
+    Attributes:
+        certificate: which anyone may see.
+        key: its private key.
+        authorities: certificates that those of other hubs are verified with.
+    """
 
-
-def signed_bytes(claims: LinkClaims) -> bytes:
-    """Returns the bytes that are signed."""
-    return _encoder.encode(claims)
-
-
-def certificate_text(key_id: str, signed: bytes, signature: bytes) -> str:
-    """Returns a certificate's text."""
-    return ".".join((key_id, _text(signed), _text(signature)))
+    certificate: str
+    key: str
+    authorities: str
 
 
-def read_certificate(text: str) -> SignedLink:
-    """Reads a certificate without verifying it.
+def claims_uri(claims: LinkClaims) -> str:
+    """Returns the URI that is the subject's only alternative name in a certificate."""
+    names = [(name, getattr(claims, name)) for name in sorted(_NAMES)]
+    return _PREFIX + urlencode([*names, *((_NAMESPACE, each) for each in claims.namespaces)])
+
+
+def read_claims(uri: str) -> LinkClaims:
+    """Returns what a certificate with this URI says.
 
     Raises:
-        ProtocolError: it has another form.
+        ProtocolError: it is not the URI of a link certificate.
     """
-    parts = text.split(".")
-    if len(parts) != _PARTS or len(text) > CERTIFICATE_CHARS_MAX:
-        raise ProtocolError("the link certificate has another form than KEY.CLAIMS.SIGNATURE")
-    try:
-        signed, signature = (base64.b64decode(p, b"-_", validate=True) for p in parts[1:])
-        claims = decode(_decoder, signed)
-    except (binascii.Error, ValueError, msgspec.DecodeError) as e:
-        raise ProtocolError(f"the link certificate cannot be read: {e}") from e
-    return SignedLink(claims, parts[0], signed, signature)
+    found = parse_qs(uri.removeprefix(_PREFIX), keep_blank_values=True, max_num_fields=1 << 12)
+    namespaces = tuple(found.pop(_NAMESPACE, ()))
+    if not uri.startswith(_PREFIX) or found.keys() != _NAMES:
+        raise ProtocolError(f"{uri[:80]!r} is not the name of a link certificate")
+    return LinkClaims(**{name: values[0] for name, values in found.items()}, namespaces=namespaces)
 
 
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).decode()
+def shown_claims(certificate: Mapping[str, Any] | None) -> LinkClaims:
+    """Returns what the certificate of the other end says.
 
+    Args:
+        certificate: as ``ssl`` returns a certificate that it has verified.
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(LinkClaims)
+    Raises:
+        ProtocolError: there is none, or it is not a link certificate.
+    """
+    for kind, value in (certificate or {}).get("subjectAltName", ()):
+        if kind == "URI":
+            return read_claims(value)
+    raise ProtocolError("the certificate is not a link certificate")

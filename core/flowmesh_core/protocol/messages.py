@@ -148,12 +148,16 @@ class RouterAddress(msgspec.Struct, frozen=True, omit_defaults=True):
             may stand for several routers: the hub connects to each address that it has.
         certificate: the hub's link certificate for these routers (``link_certificates``); empty for
             a Unix socket.
+        key: the certificate's private key (PEM).
+        authorities: certificates (PEM) with which the hub verifies hubs of other workers.
     """
 
     address: str
     group: str = ""
     ca: str = ""
     certificate: str = ""
+    key: str = ""
+    authorities: str = ""
 
 
 _CODE_HOST = "code.component"

@@ -1,4 +1,4 @@
-"""What a router knows: its services, their callers' tokens, and the keys of link certificates.
+"""What a router knows: its services, callers' tokens, and the authorities of link certificates.
 
 On a laptop ``fmesh serve`` writes it to a file; on a cluster routers read it from the control plane
 (``GET /v1/router``). It is a level: what it lists holds until the next one, and a service or token
@@ -75,12 +75,15 @@ class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         services: all services.
-        link_keys: the public keys of link certificates in hexadecimal, by id; none where hubs
-            connect over a Unix socket.
+        link_authorities: certificates (PEM) that link certificates are verified with, by key id;
+            none where hubs connect over a Unix socket.
+        denied_workers: that may not join: routers take nothing from their hubs, whatever their
+            certificates say.
     """
 
     services: tuple[ServiceEntry, ...] = ()
-    link_keys: dict[str, str] = {}
+    link_authorities: dict[str, str] = {}
+    denied_workers: tuple[str, ...] = ()
 
 
 def token_hash(token: str) -> str:

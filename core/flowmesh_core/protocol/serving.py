@@ -9,7 +9,7 @@ hub, host; its pieces and its end come back the same way::
                      UseGraph, RunStages, StageValue, EndRequest
     hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
     host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
-    hub -> hub       PeerHello, PeerValue; back PeerRefused
+    hub -> hub       PeerHello, PeerValue; back PeerWelcome, PeerRefused
 
 A request to a service with stages has a route, which its router sends to each hub in it. A hub
 begins a stage once its join is complete, and sends the stage's value to the next hub: directly
@@ -87,21 +87,19 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         worker: the worker's name.
         incarnation: unique per process of a hub.
         replicas: all that take calls.
-        certificate: the link certificate; empty on a Unix socket.
         peer: name of the socket where it takes values of other hubs, in the folder ``peers`` beside
-            the router's own; empty where it takes none.
+            the router's own, or ``tls:`` and a port; empty where it takes none.
     """
 
     version: int
     worker: str
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
-    certificate: str = ""
     peer: str = ""
 
 
 class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
-    """The hub has another link certificate, which replaces that of its hello."""
+    """The hub has another link certificate (PEM), which replaces that of its connection."""
 
     certificate: str
 
@@ -245,7 +243,7 @@ class PeerAddress(msgspec.Struct, frozen=True, array_like=True):
     """Another hub of a request's route, to which values go without the router.
 
     Attributes:
-        socket: its name in the folder ``peers``.
+        socket: its name in the folder ``peers``, or ``tls:HOST:PORT`` on another machine.
         key: that only the router and the two hubs know.
     """
 
@@ -441,6 +439,10 @@ class PeerRefused(msgspec.Struct, frozen=True, array_like=True, tag="peer-refuse
     version: int
 
 
+class PeerWelcome(msgspec.Struct, frozen=True, array_like=True, tag="peer-welcome"):
+    """A hub of another machine takes values over this link."""
+
+
 ToRouter = (
     HubHello
     | LinkRenewed
@@ -466,4 +468,5 @@ FromRouter = (
 )
 ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
 ToPeer = PeerHello | PeerValue
+FromPeer = PeerRefused | PeerWelcome
 FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles

@@ -203,6 +203,16 @@ class SandboxSpec(SpecModel):
     )
 
 
+class PoolServing(SpecModel):
+    """How its workers serve stages of services."""
+
+    peers: bool = Field(
+        default=False,
+        description="Whether workers of such pools send each other the values of stages, by a port"
+        " of their pods with mutual TLS; else all values between workers pass through a router.",
+    )
+
+
 class AutoscalingSpec(SpecModel):
     """Who sets the number of workers, and by what."""
 
@@ -336,6 +346,9 @@ class WorkerPoolSpec(SpecModel):
     )
     autoscaling: AutoscalingSpec = Field(
         default=AutoscalingSpec(), description="How the number of workers is decided."
+    )
+    serving: PoolServing = Field(
+        default=PoolServing(), description="How its workers serve stages of services."
     )
 
     @model_validator(mode="after")

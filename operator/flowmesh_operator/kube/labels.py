@@ -6,6 +6,8 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool
 
 POOL_LABEL = "flowmesh.dev/pool"
 CAPACITY_LABEL = "flowmesh.dev/capacity"
+PEERS_LABEL = {"flowmesh.dev/peers": "true"}
+"""Of pods whose hubs send each other values of services' stages."""
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 TOKEN_AUDIENCE = "flowmesh"
 _PREFIX = "flowmesh-pool-"

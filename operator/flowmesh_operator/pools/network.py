@@ -1,16 +1,19 @@
-"""The NetworkPolicy of a pool: no ingress, and egress only to what a worker needs.
+"""The NetworkPolicy of a pool: egress only to what a worker needs, and no ingress.
 
-Workers accept no connections. A range of the pool's own excludes addresses that are not public,
+Workers accept no connections, but for those of pools with ``serving.peers`` from each other, on the
+port of their hubs. A range of the pool's own excludes addresses that are not public,
 unless it lies among them; a bucket may be private, so its ranges exclude metadata services only.
 """
 
 from typing import Any
 
 from flowmesh_core.spec.pool import EgressSpec, FlowMeshWorkerPool
-from flowmesh_operator.kube.labels import object_metadata, selector_labels
+from flowmesh_operator.kube.labels import PEERS_LABEL, object_metadata, selector_labels
 from flowmesh_operator.pod_environment import PodEnvironment
 from flowmesh_operator.pools.public_addresses import not_public_within
 
+PEER_PORT = 8483
+"""Where a hub takes values of hubs of other workers."""
 _DNS_PORT = 53
 _CLUSTER_DNS: dict[str, Any] = {
     "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
@@ -24,6 +27,8 @@ Json = dict[str, Any]
 
 def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     """Returns the policy: default deny; egress to DNS, gateway, routers, store, the pool's own."""
+    peers: list[Json] = [{"podSelector": {"matchLabels": PEERS_LABEL}}]
+    has_peers = pool.spec.serving.peers
     rules = [
         _dns(around),
         _gateway(around),
@@ -31,7 +36,9 @@ def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
         *_routers(around),
         *_store(around),
         *map(_own, pool.spec.egress),
+        *([{"to": peers, "ports": [_tcp(PEER_PORT)]}] if has_peers else []),
     ]
+    ingress: Json = {"ingress": [{"from": peers, "ports": [_tcp(PEER_PORT)]}]} if has_peers else {}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
@@ -39,6 +46,7 @@ def network_policy(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
         "spec": {
             "podSelector": {"matchLabels": selector_labels(pool.metadata.name)},
             "policyTypes": ["Ingress", "Egress"],
+            **ingress,
             "egress": rules,
         },
     }

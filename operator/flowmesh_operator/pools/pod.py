@@ -1,8 +1,8 @@
 """The pod template of a pool: one worker, under the *restricted* Pod Security Standard.
 
-Probes check files that the agent writes (``--health-dir``), since a worker listens on no port. The
-pod becomes ready when its worker is welcomed, and stays ready: a shrinking ReplicaSet deletes pods
-that are not ready first, and they must not be busy ones.
+Probes check files that the agent writes (``--health-dir``), since a worker has no port for them.
+The pod becomes ready when its worker is welcomed, and stays ready: a shrinking ReplicaSet deletes
+pods that are not ready first, and they must not be busy ones.
 """
 
 from typing import Any
@@ -10,8 +10,9 @@ from typing import Any
 from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.pool_template import WORKER_CONTAINER
 from flowmesh_core.spec.quantities import mebibytes, seconds
-from flowmesh_operator.kube.labels import CAPACITY_LABEL, object_name, selector_labels
+from flowmesh_operator.kube.labels import CAPACITY_LABEL, PEERS_LABEL, object_name, selector_labels
 from flowmesh_operator.pod_environment import IMPORT_REFUSE, PodEnvironment
+from flowmesh_operator.pools.network import PEER_PORT
 from flowmesh_operator.pools.overrides import overlaid
 from flowmesh_operator.pools.volumes import (
     CA_FOLDER,
@@ -56,6 +57,8 @@ def pod_template(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     labels = selector_labels(pool.metadata.name)
     if spec.price is not None:
         labels = {**labels, CAPACITY_LABEL: spec.price.capacity}
+    if spec.serving.peers:
+        labels = {**labels, **PEERS_LABEL}
     pod: Json = {
         "serviceAccountName": object_name(pool.metadata.name),
         "automountServiceAccountToken": False,
@@ -114,6 +117,8 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     }
     if spec.user_code:
         container["env"].append({"name": "FLOWMESH_CODE_SOCKET", "value": CODE_SOCKET})
+    if spec.serving.peers:
+        container["ports"] = [{"name": "peers", "containerPort": PEER_PORT, "protocol": "TCP"}]
     if around.refused_networks:
         refused = ",".join(around.refused_networks)
         container["env"].append({"name": IMPORT_REFUSE, "value": refused})
@@ -190,6 +195,8 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
         found.append(f"--idle-w={spec.power.idle_watts:g}")
     if spec.user_code:
         found += ["--allow-user-code", f"--sandbox-minimum={spec.sandbox.minimum}"]
+    if spec.serving.peers:
+        found.append(f"--peer-port={PEER_PORT}")
     if spec.devices is None:
         found.append("--cpu-only")
     return [*found, *(f"--label={k}={v}" for k, v in sorted(spec.labels.items()))]
@@ -214,7 +221,7 @@ def _cpu(cpus: float) -> str:
 
 
 def _probes() -> Json:
-    """Returns probes that check files: no port is open, and every image has sh and find."""
+    """Returns probes that check files: they need no port, and every image has sh and find."""
     alive = ["sh", "-c", f"find {HEALTH_FOLDER}/alive -mmin -2 | grep -q ."]
     ready = ["sh", "-c", f"test -e {HEALTH_FOLDER}/ready"]
     return {

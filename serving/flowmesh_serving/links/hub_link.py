@@ -1,7 +1,7 @@
 """A router's connection to the hub of one worker; the hub dials.
 
 On a laptop it is a Unix socket that only one user may connect to. From another machine a hub shows
-a link certificate, and gets calls of the namespaces that it names, until it expires.
+a link certificate by mutual TLS, and gets calls of the namespaces that it names, until it expires.
 
 A hub is not trusted: what it sends is checked, and a breach of the protocol closes the connection.
 One that sends nothing for two seconds, though it was asked to, is taken as gone.
@@ -9,10 +9,12 @@ One that sends nothing for two seconds, though it was asked to, is taken as gone
 
 import asyncio
 import logging
+import re
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
 import msgspec
+from cryptography import x509
 
 from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.framed_connection import FramedConnection
@@ -38,7 +40,7 @@ from flowmesh_core.protocol.serving import (
     UseGraph,
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
-from flowmesh_serving.links.link_verifier import LinkVerifier
+from flowmesh_serving.links.link_verifier import LinkVerifier, read_pem
 
 if TYPE_CHECKING:
     from flowmesh_core.protocol.link_certificates import LinkClaims
@@ -58,6 +60,8 @@ _PATHS_MAX = 64
 _SIZES_MAX = 256
 _NAME_CHARS = 500
 _PEER_CHARS = 16
+_PORT = re.compile(r"tls:([1-9][0-9]{3,4})")
+_PORT_MAX = (1 << 16) - 1
 _log = logging.getLogger(__name__)
 
 
@@ -94,7 +98,8 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
     Attributes:
         worker: its worker's name; empty before its hello.
         incarnation: of its hub's process.
-        peer: the name of its socket for values of other hubs; empty where the router relays them.
+        peer: where it takes values of other hubs, as in ``PeerAddress``; empty where the router
+            relays them.
     """
 
     def __init__(
@@ -136,6 +141,9 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(
             HELLO_WITHIN_S, lambda: self._refuse("there was no hello")
         )
+        tls = transport.get_extra_info("ssl_object")
+        if self._verifier is not None:
+            self._admit(x509.load_der_x509_certificate(tls.getpeercert(binary_form=True)))
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
@@ -165,7 +173,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             case _ if not self.worker:
                 self._refuse("the first frame was not a hello")
             case LinkRenewed(certificate=certificate):
-                self._admit(certificate, self.worker)
+                self._renew(certificate)
             case ReplicaLoads():
                 self._report(message)
             case Pong():
@@ -196,15 +204,29 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             self._breach("a second hello, or one without a name")
         elif self._refused_hubs.has(hello.worker, self._heard_s):
             self._refuse("its hub has broken the protocol a moment ago")
-        elif self._admit(hello.certificate, hello.worker):
+        elif self._claims is not None and self._claims.worker != hello.worker:
+            self._refuse(f"the link certificate is of worker {self._claims.worker}")
+        else:
             self.worker, self.incarnation = hello.worker, hello.incarnation
-            if self._verifier is None and len(hello.peer) <= _PEER_CHARS:
-                self.peer = hello.peer  # on a Unix socket: of the same machine and user
+            self.peer = self._peer_address(hello.peer)
             self._frame_bytes_max = FRAME_BYTES_MAX
             self.answer(RouterWelcome(SERVING_VERSION))
             self._stop_timer()
             self._ping_later()
             self._report(ReplicaLoads(hello.replicas))
+
+    def _peer_address(self, shown: str) -> str:
+        """Returns where other hubs reach this one; empty for nowhere.
+
+        From another machine a hub gives its port only: it is where it connects from.
+        """
+        if self._verifier is None:  # on a Unix socket: of the same machine and user
+            return shown if len(shown) <= _PEER_CHARS else ""
+        port = _PORT.fullmatch(shown)
+        if self._transport is None or port is None or int(port[1]) > _PORT_MAX:
+            return ""
+        host = self._transport.get_extra_info("peername")[0].removeprefix("::ffff:")
+        return f"tls:{host}:{port[1]}"
 
     # -- is it alive -----------------------------------------------------------------------------
 
@@ -221,27 +243,40 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             _log.warning("disconnected the hub of %s: silent for %g s", self.worker, SILENT_S)
             self._abort()
             return
+        if self._verifier is not None and self._verifier.denies(self.worker):
+            self._refuse("the control plane refuses its worker")
+            return
         self.answer(Ping())
         self._ping_later()
 
     # -- its certificate -------------------------------------------------------------------------
 
-    def _admit(self, certificate: str, worker: str) -> bool:
-        """Has the link last as long as a certificate; returns False, and closes it, without one."""
+    def _renew(self, certificate: str) -> None:
+        """Has the link last as long as another certificate of the same process of the worker."""
         if self._verifier is None:
-            return True
+            return
         try:
-            self._claims = self._verifier.verify(certificate, worker)
+            self._admit(read_pem(certificate))
         except ProtocolError as error:
             self._refuse(error.message)
-            return False
+
+    def _admit(self, certificate: x509.Certificate) -> None:
+        """Has the link last as long as a certificate; closes it where that is not valid."""
+        assert self._verifier is not None, "of a Unix socket"
+        try:
+            claims, remaining_s = self._verifier.verify(certificate)
+        except ProtocolError as error:
+            self._refuse(error.message)
+            return
+        if self._claims is not None and _holder(claims) != _holder(self._claims):
+            self._refuse(f"another link certificate is of worker {claims.worker}")
+            return
+        self._claims = claims
         if self._certificate_timer is not None:
             self._certificate_timer.cancel()
-        remaining_s = self._verifier.remaining_s(self._claims)
         self._certificate_timer = asyncio.get_running_loop().call_later(
             remaining_s, self._refuse, "its link certificate has expired"
         )
-        return True
 
     def _permitted(self, replicas: tuple[ReplicaLoad, ...]) -> tuple[ReplicaLoad, ...]:
         """Returns the replicas that the hub may have: of the namespaces of its certificate."""
@@ -311,6 +346,10 @@ class _Rate:
             self._since_s, self._count = now_s, 0
         self._count += 1
         return self._count <= self._most
+
+
+def _holder(claims: "LinkClaims") -> tuple[str, str]:
+    return claims.worker, claims.incarnation
 
 
 def _is_valid(load: ReplicaLoad) -> bool:

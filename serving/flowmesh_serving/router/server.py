@@ -50,10 +50,10 @@ class RouterServer:
     """
 
     def __init__(self, settings: RouterSettings) -> None:
-        """Reads the services.
+        """Reads the certificate and the services.
 
         Raises:
-            FlowMeshError: their list cannot be read.
+            FlowMeshError: they cannot be read.
         """
         self.url = self.probe_url = ""
         self.hubs_port = 0
@@ -62,7 +62,10 @@ class RouterServer:
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         self._staged = StagedRequests(self._replicas)
-        self._verifier = LinkVerifier(settings.group)
+        self._tls = _tls_files(settings)
+        self._verifier = LinkVerifier(
+            settings.group, None if self._tls is None else self._tls.hub_context
+        )
         self._refused_hubs = RefusedHubs()
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
@@ -93,17 +96,15 @@ class RouterServer:
         Raises:
             OSError: a socket cannot be opened.
         """
-        settings = self._settings
-        tls = None
-        if settings.tls_cert is not None and settings.tls_key is not None:
-            tls = TlsFiles(settings.tls_cert, settings.tls_key)
+        settings, tls = self._settings, self._tls
+        if tls is not None:
             following = asyncio.get_running_loop().create_task(tls.follow())
             self._stack.callback(following.cancel)
         context = None if tls is None else tls.context
         if settings.hubs is not None:
             await self._listen_on_socket(settings.hubs)
-        if settings.hubs_port is not None and context is not None:
-            await self._listen_on_port(settings.hubs_port, context)
+        if settings.hubs_port is not None and tls is not None:
+            await self._listen_on_port(settings.hubs_port, tls.hub_context)
         apart = settings.probe_port is not None
         self.url = await self._serve(self._app(with_probes=not apart), settings.port, context)
         self.probe_url = self.url
@@ -204,7 +205,7 @@ class RouterServer:
             self._use(listed)
 
     def _use(self, listed: RouterServices) -> None:
-        self._verifier.use(listed.link_keys)
+        self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
         if self._replicas.placement_changed():
             self._calls.replicas_added()
@@ -219,6 +220,12 @@ class RouterServer:
             except (FlowMeshError, ValueError) as error:  # what was read before holds
                 _log.warning("%s", error)
             await asyncio.sleep(_ASK_EVERY_S)
+
+
+def _tls_files(settings: RouterSettings) -> TlsFiles | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return TlsFiles(settings.tls_cert, settings.tls_key)
 
 
 def _private_socket(path: Path) -> socket.socket:

@@ -1,4 +1,4 @@
-"""The router's TLS certificate, read again when its files change."""
+"""The router's TLS certificate, read again when its files change; hubs have to show one too."""
 
 import asyncio
 import logging
@@ -12,7 +12,12 @@ _log = logging.getLogger(__name__)
 
 
 class TlsFiles:
-    """A certificate with its key, and the TLS context that presents them."""
+    """A certificate with its key, and the TLS contexts that present them.
+
+    Attributes:
+        context: for clients.
+        hub_context: for hubs, which need a certificate of an authority that it has.
+    """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         """Reads the files.
@@ -23,6 +28,8 @@ class TlsFiles:
         self._certificate = certificate
         self._key = key
         self.context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.hub_context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        self.hub_context.verify_mode = ssl.CERT_REQUIRED
         try:
             self._content = self._load()
         except (OSError, ssl.SSLError) as e:
@@ -47,6 +54,6 @@ class TlsFiles:
         if content != known:
             # First into another context: a half-replaced pair would break the one in use.
             scratch = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            for context in (scratch, self.context):
+            for context in (scratch, self.context, self.hub_context):
                 context.load_cert_chain(self._certificate, self._key)
         return content

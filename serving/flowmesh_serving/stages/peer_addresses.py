@@ -26,12 +26,16 @@ class PeerAddresses:
         return {
             other.worker: PeerAddress(other.peer, self._key(*sorted((_name(link), _name(other)))))
             for other in links
-            if other is not link and other.peer
+            if other is not link and other.peer and _is_port(other) == _is_port(link)
         }
 
     def _pair_key(self, first: str, second: str) -> str:
         pair = f"{first}\n{second}".encode()
         return hashlib.blake2b(pair, digest_size=_KEY_BYTES, key=self._secret).hexdigest()
+
+
+def _is_port(link: HubLink) -> bool:
+    return link.peer.startswith("tls:")
 
 
 def _name(link: HubLink) -> str:

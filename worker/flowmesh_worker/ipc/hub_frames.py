@@ -8,11 +8,17 @@ class RouterTls(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         ca: certificates (PEM) that the routers' are verified with.
-        certificate: the hub's link certificate.
+        certificate: the hub's link certificate (PEM).
+        key: its private key (PEM).
+        authorities: certificates (PEM) that those of other hubs are verified with.
+        group: the routers that serve the same services.
     """
 
     ca: str
     certificate: str
+    key: str
+    authorities: str = ""
+    group: str = ""
 
 
 class UseRouters(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
@@ -21,10 +27,12 @@ class UseRouters(msgspec.Struct, frozen=True, array_like=True, tag="routers"):
     Attributes:
         addresses: ``unix:`` and the path of a socket, or ``tls:host:port`` of one or more routers.
         tls: of each ``tls:`` address.
+        peer_port: where the hub takes values of hubs of other machines; 0 for nowhere.
     """
 
     addresses: tuple[str, ...]
     tls: dict[str, RouterTls] = {}
+    peer_port: int = 0
 
 
 class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):

@@ -18,15 +18,19 @@ def size_of(value: StageBytes) -> int:
 
 
 def send_value(
-    value: StageBytes, descriptors: DescriptorSocket, path: tuple[str, ...] = ()
+    value: StageBytes, descriptors: DescriptorSocket | None, path: tuple[str, ...] = ()
 ) -> PassedValue:
     """Sends a value's descriptor, and returns what names it in the next message.
+
+    Without a socket for descriptors, to another machine, the message has the value itself.
 
     Raises:
         ProtocolError: no descriptor can pass now, and the value is too large for the message.
     """
     if not isinstance(value, SharedValue):
         return PassedValue(bytes(value), 0, path)
+    if descriptors is None:
+        return PassedValue(value.read(), 0, path)
     if number := descriptors.send(value):
         return PassedValue(b"", number, path)
     if value.size > VALUE_BYTES_MAX:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from flowmesh_core.protocol.serving import PeerValue
 from flowmesh_worker.ipc.passed_values import StageBytes, size_of
-from flowmesh_worker.serving.peer_links import Peer
+from flowmesh_worker.serving.peer_receiver import Peer
 
 EARLY_S = 2.0
 EARLY_MAX = 256

@@ -2,7 +2,7 @@
 
 Started by the worker agent, which holds the other end of the socket ``FD``. It is a process of its
 own so that fetching and hashing for attempts does not delay calls. It dials routers and hosts;
-nothing dials it.
+only other hubs dial it, where its pool allows that.
 """
 
 import asyncio
@@ -54,8 +54,8 @@ class HubServer:
 
     def _receive(self, message: ToHub) -> None:
         match message:
-            case UseRouters(addresses=addresses, tls=tls):
-                self._hub.use_routers(addresses, tls)
+            case UseRouters(addresses=addresses, tls=tls, peer_port=peer_port):
+                self._hub.use_routers(addresses, tls, peer_port)
             case AdmitReplica():
                 task = asyncio.get_running_loop().create_task(self._hub.admit(message))
                 self._tasks.add(task)

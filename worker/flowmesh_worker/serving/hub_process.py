@@ -44,13 +44,15 @@ class _Usage:
 class HubProcess:
     """The hub of one worker; at most one process at a time."""
 
-    def __init__(self, worker: str, post: Callable[[e.Event], None]) -> None:
+    def __init__(self, worker: str, post: Callable[[e.Event], None], peer_port: int = 0) -> None:
         """Starts nothing.
 
         Args:
             worker: the worker's name.
             post: passes events to the agent.
+            peer_port: where the hub takes values of hubs of other machines; 0 for nowhere.
         """
+        self._peer_port = peer_port
         self._worker = worker
         self._post = post
         self._hub_id = 0
@@ -73,8 +75,13 @@ class HubProcess:
                 usage.before += usage.now
                 usage.now = 0
             self._do(self._run(hub_id))
-        tls = {r.address: RouterTls(r.ca, r.certificate) for r in routers if r.ca}
-        self._send(UseRouters(tuple(router.address for router in routers), tls))
+        tls = {
+            r.address: RouterTls(r.ca, r.certificate, r.key, r.authorities, r.group)
+            for r in routers
+            if r.certificate
+        }
+        addresses = tuple(router.address for router in routers)
+        self._send(UseRouters(addresses, tls, self._peer_port))
 
     def stop(self, hub_id: int) -> None:
         """See ``ServingHub.stop``."""

@@ -7,16 +7,18 @@ those that are gone, without the control plane.
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Callable, Sequence
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import FromRouter, HubHello
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.hub_frames import RouterTls
+from flowmesh_worker.serving.link_tls import router_context
 from flowmesh_worker.serving.router_link import CallReceiver, RouterLink
+
+if TYPE_CHECKING:
+    import ssl
 
 UNIX, _TLS = "unix:", "tls:"
 _RESOLVE_EVERY_S = 2.0
@@ -38,12 +40,12 @@ class RouterGroup:
         Args:
             address: ``unix:PATH`` or ``tls:HOST:PORT``.
             tls: of a ``tls:`` address.
-            hello: returns the hub's first frame, without a certificate.
+            hello: returns the hub's first frame.
             receiver: gets the frames of all routers.
 
         Raises:
             ProtocolError: the address has another form.
-            ssl.SSLError: the certificates cannot be read.
+            OSError: the certificates cannot be used.
         """
         self._address = address
         self._tls = tls
@@ -59,7 +61,7 @@ class RouterGroup:
             self._path = address.removeprefix(UNIX)
         elif address.startswith(_TLS) and host and colon and port.isdigit() and tls is not None:
             self._host, self._port = host, int(port)
-            self._context = ssl.create_default_context(cadata=tls.ca)
+            self._context = router_context(tls)
         else:
             raise ProtocolError(
                 f"{address!r} is not the address of routers:"
@@ -79,11 +81,15 @@ class RouterGroup:
             self._resolving = asyncio.get_running_loop().create_task(self._resolve_always())
 
     def accepts(self, tls: RouterTls | None) -> bool:
-        """Goes on with another link certificate; returns False where other certificates verify."""
+        """Goes on with another link certificate; returns False where other certificates verify.
+
+        Raises:
+            OSError: the certificates cannot be used.
+        """
         if (self._tls is None) or (tls is None) or self._tls.ca != tls.ca:
             return self._tls == tls
         if tls != self._tls:
-            self._tls = tls
+            self._tls, self._context = tls, router_context(tls)
             for link in self.links:
                 link.renew(tls.certificate)
         return True
@@ -128,11 +134,5 @@ class RouterGroup:
                 ssl_handshake_timeout=_HANDSHAKE_WITHIN_S,
             )
 
-        link = RouterLink(f"{self._address} ({where})", connect, self._first_frame, self._receiver)
+        link = RouterLink(f"{self._address} ({where})", connect, self._hello, self._receiver)
         self._links[where] = (link, asyncio.get_running_loop().create_task(link.run()))
-
-    def _first_frame(self) -> HubHello:
-        hello = self._hello()
-        if self._tls is None:
-            return hello
-        return msgspec.structs.replace(hello, certificate=self._tls.certificate)

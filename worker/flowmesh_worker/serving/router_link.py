@@ -81,7 +81,7 @@ class RouterLink:
         self._hello = hello
         self._receiver = receiver
         self._channel: Channel[FromRouter] | None = None
-        self._is_welcome = False
+        self._is_welcome = self._is_refused = False
         self._lost = asyncio.Event()
         self._heard_s = 0.0
 
@@ -93,6 +93,7 @@ class RouterLink:
                 try:
                     await self._connect()
                     await self._until_lost()
+                    self._warn_without_welcome()
                 except ssl.SSLError as error:
                     _log.warning("the router at %s is not to be trusted: %s", self.address, error)
                 except OSError:
@@ -104,6 +105,15 @@ class RouterLink:
         finally:
             if self._channel is not None:
                 self._channel.close()
+
+    def _warn_without_welcome(self) -> None:
+        """Logs that a router gave no reason: by TLS it refuses a certificate without words."""
+        if not self._is_welcome and not self._is_refused:
+            _log.warning(
+                "the router at %s ended the connection before its welcome: where this repeats, it"
+                " does not know the authority of this hub's link certificate, or that has expired",
+                self.address,
+            )
 
     async def _until_lost(self) -> None:
         """Returns when the connection has ended; ends it where the router is silent."""
@@ -148,6 +158,7 @@ class RouterLink:
 
     async def _connect(self) -> None:
         self._lost.clear()
+        self._is_refused = False
         channel = Channel[FromRouter](FromRouter, self._receive, self._disconnected)
         await self._connect_channel(channel)
         self._channel = channel
@@ -163,6 +174,7 @@ class RouterLink:
                     _log.warning("the router at %s has version %d", self.address, version)
                 self._is_welcome = True
             case RouterRefused(reason=reason):
+                self._is_refused = True
                 _log.warning("the router at %s refuses this hub: %s", self.address, reason)
             case _:
                 self._receiver.receive(self, message)

@@ -6,7 +6,6 @@ It reads no body, holds no key and runs no user code. Its process is :mod:`hub`.
 import asyncio
 import itertools
 import logging
-import ssl
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -86,7 +85,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
-        self._stages = StageRequests(worker, self, self._incarnation[:16])
+        self._stages = StageRequests(worker, self, self._incarnation[:16], self._namespaces)
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
         self._used: set[_Replica] = set()
@@ -94,27 +93,34 @@ class ServiceHub:
     # -- for the agent ---------------------------------------------------------------------------
 
     def use_routers(
-        self, addresses: tuple[str, ...], tls: Mapping[str, RouterTls] = MappingProxyType({})
+        self,
+        addresses: tuple[str, ...],
+        tls: Mapping[str, RouterTls] = MappingProxyType({}),
+        peer_port: int = 0,
     ) -> None:
         """Connects to new routers and disconnects from those that are not listed.
 
         Args:
             addresses: all addresses; one may stand for several routers.
             tls: of ``tls:`` addresses; a new link certificate is sent over the open connections.
+            peer_port: where it takes values of hubs of other machines; 0 for nowhere.
         """
+        if peer_port and tls:
+            self._stages.peers.use_port(peer_port, next(iter(tls.values())))
         for address in self._routers.keys() - set(addresses):
             self._routers.pop(address).close()
         for address in addresses:
             known = self._routers.get(address)
-            if known is not None and known.accepts(tls.get(address)):
-                continue
-            if known is not None:
-                known.close()
             try:
+                if known is not None and known.accepts(tls.get(address)):
+                    continue
+                if known is not None:
+                    known.close()
                 group = RouterGroup(address, tls.get(address), self._hello, self)
-            except (ProtocolError, ssl.SSLError) as error:
+            except (ProtocolError, OSError) as error:
                 _log.warning("%s", error)
-                self._routers.pop(address, None)
+                if (unusable := self._routers.pop(address, None)) is not None:
+                    unusable.close()
                 continue
             if address.startswith(UNIX):
                 self._stages.peers.listen(Path(address.removeprefix(UNIX)))
@@ -148,6 +154,9 @@ class ServiceHub:
             replica.is_withdrawn = True
             self._remove_if_done(replica)
             self._report_soon()
+
+    def _namespaces(self) -> set[str]:
+        return {r.admitted.service.partition("/")[0] for r in self._replicas.values()}
 
     def close(self) -> None:
         """Disconnects from all routers and hosts."""

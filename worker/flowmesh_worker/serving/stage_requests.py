@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import hmac
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 import msgspec
 
@@ -36,7 +37,8 @@ from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.early_values import EarlyValue, EarlyValues
 from flowmesh_worker.serving.instance_link import HostCall, ToCaller
 from flowmesh_worker.serving.passed_bytes import PassedBytes
-from flowmesh_worker.serving.peer_links import Peer, PeerLinks
+from flowmesh_worker.serving.peer_links import PeerLinks
+from flowmesh_worker.serving.peer_receiver import Peer
 from flowmesh_worker.serving.router_link import RouterLink
 from flowmesh_worker.serving.stage_calls import StageCall, StageCalls, stage_value
 from flowmesh_worker.serving.stage_chain import StageChain, goes_on
@@ -59,13 +61,20 @@ class StageRequests:
         peers: links to hubs of other workers.
     """
 
-    def __init__(self, worker: str, replicas: StageReplicas, peer: str) -> None:
+    def __init__(
+        self,
+        worker: str,
+        replicas: StageReplicas,
+        peer: str,
+        namespaces: Callable[[], AbstractSet[str]],
+    ) -> None:
         """Has no request yet.
 
         Args:
             worker: the worker's name.
             replicas: of the hub.
             peer: name of the socket for values of other hubs.
+            namespaces: returns those of the replicas.
         """
         self._worker = worker
         self._replicas = replicas
@@ -75,7 +84,7 @@ class StageRequests:
         self._calls = StageCalls(replicas.instance_of)
         self._passed = PassedBytes()
         self._early = EarlyValues()
-        self.peers = PeerLinks(worker, peer, self)
+        self.peers = PeerLinks(worker, peer, self, namespaces)
         self._sender = ValueSender(self.peers, self._passed, self._send_failed)
         self._value_bytes = 0
 

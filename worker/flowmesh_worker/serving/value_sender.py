@@ -10,6 +10,7 @@ from flowmesh_core.stages.service_graph import REPLY
 from flowmesh_worker.ipc.passed_values import size_of
 from flowmesh_worker.ipc.shared_value import SharedValue
 from flowmesh_worker.serving.passed_bytes import PEER, RELAY, PassedBytes
+from flowmesh_worker.serving.peer_link import Delivery
 from flowmesh_worker.serving.peer_links import PeerLinks
 from flowmesh_worker.serving.stage_values import StageData
 from flowmesh_worker.serving.staged_request import StagedRequest
@@ -52,13 +53,15 @@ class ValueSender:
             return
         message = PeerValue(run.request_id, request.version, consumer, stage, PassedValue())
         request.peers.add(place.worker)
-        self._passed.count(request.link, PEER, size_of(value))
         self._peers.send(
             place.worker,
             address,
-            message,
-            value,
-            lambda: self._relay(request, consumer, stage, data),
+            Delivery(
+                message,
+                value,
+                lambda: self._relay(request, consumer, stage, data),
+                lambda: self._passed.count(request.link, PEER, size_of(value)),
+            ),
         )
 
     def _relay(self, request: StagedRequest, consumer: str, stage: str, data: StageData) -> None:
