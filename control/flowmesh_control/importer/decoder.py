@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 HERE_BYTES_MAX = 1 << 20
 """Rows up to this size are decoded in a thread, which is quicker than to start a process."""
-_THREAD_BASE_BYTES = 8 << 20
+_THREAD_BASE_BYTES = 1 << 20
+"""What expands further takes seconds, and a thread shares its processor with the event loop."""
 _BATCH_BYTES = 1 << 20
 _INLINE_NAME = "rows.jsonl"
 _encoder = msgspec.json.Encoder()
