@@ -11,7 +11,6 @@ import stat
 from pathlib import Path
 
 from flowmesh_core.errors import StoreError
-from flowmesh_store.atomic_files import read_whole
 
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 """Opening follows no link at the end of the path, and waits for nothing."""
@@ -56,11 +55,9 @@ def read_regular(path: str | Path) -> bytes:
     Raises:
         NotRegularFileError, OSError: as :func:`open_regular`.
     """
-    descriptor, found = open_regular(path)
-    try:
-        return read_whole(descriptor, found.st_size)
-    finally:
-        os.close(descriptor)
+    descriptor, _ = open_regular(path)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        return file.readall()
 
 
 def is_regular(status: os.stat_result, size_bytes: int) -> bool:
