@@ -30,7 +30,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from aiohttp import ClientError, ClientSession, WSMsgType, WSServerHandshakeError
-from flood import Flood
 from graphs import quantile
 from results import Result, Table
 
@@ -68,6 +67,7 @@ LONGEST_S = 120.0
 LIMITED = Quota(name="limited", namespaces=("team-c",))
 FLOOD, FLOOD_S = 250, 20.0
 """A flood's rate, as a multiple of the quota's, and its length, which is that of its control."""
+FLOODED = "/v1/quota?namespace=team-c"
 FLOOD_P99 = 2.0
 """Limit for the p99 of health and of submissions during the flood, as a multiple of idle ones."""
 TEN = "[0,1,2,3,4,5,6,7,8,9]"
@@ -348,20 +348,19 @@ def flood(connections: int) -> Callable[[Attacker], Awaitable[None]]:
     """Returns an attack: requests at many times the rate that the quota of a namespace allows."""
 
     async def send(attacker: Attacker) -> None:
-        process = await _started("--flood", attacker.url, "--connections", str(connections))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *(str(Path(__file__).with_name("flood.py")), attacker.url, FLOODED, TOKEN),
+            *("--connections", str(connections)),
+            *("--per-s", str(FLOOD * LIMITED.requests_per_second)),
+            *("--seconds", str(FLOOD_S)),
+            stdout=asyncio.subprocess.PIPE,
+        )
         answers, _ = await process.communicate()
         for status, count in json.loads(answers).items():
             attacker.answers.extend([status] * count)
 
     return send
-
-
-def send_flood(url: str, connections: int) -> None:
-    """Sends the requests of a flood; prints how many answers had each status."""
-    per_s = FLOOD * LIMITED.requests_per_second
-    requests = Flood(url, "/v1/quota?namespace=team-c", TOKEN, connections, per_s)
-    requests.run(FLOOD_S)
-    print(json.dumps(requests.answers))
 
 
 async def _why(attacker: Attacker, uid: str) -> list[dict[str, Any]]:
@@ -530,8 +529,6 @@ def parser() -> argparse.ArgumentParser:
     given.add_argument("--draft", action="store_true", help="only print; save nothing")
     given.add_argument("--serve", metavar="DIR", help=argparse.SUPPRESS)
     given.add_argument("--probe", metavar="URL", help=argparse.SUPPRESS)
-    given.add_argument("--flood", metavar="URL", help=argparse.SUPPRESS)
-    given.add_argument("--connections", type=int, default=1, help=argparse.SUPPRESS)
     return given
 
 
@@ -541,7 +538,5 @@ if __name__ == "__main__":
         asyncio.run(serve(Path(chosen.serve)))
     elif chosen.probe:
         probe(chosen.probe)
-    elif chosen.flood:
-        send_flood(chosen.flood, chosen.connections)
     else:
         asyncio.run(run(chosen))

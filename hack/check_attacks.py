@@ -1,7 +1,8 @@
 """Checks that docs/attacks.md lists every attack, and that every test named there exists.
 
-The tests that docs/security.md names must exist too. A test is named by its path in backticks, with
-``::function`` where a line means one of them. Called by ``make check``.
+The tests that docs/security.md names must exist too, and each rule there names one. A test is named
+by its path in backticks, with ``::function`` where a line means one of them. Called by
+``make check``.
 """
 
 import ast
@@ -12,7 +13,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = "docs/attacks.md"
-PAGES = (TABLE, "docs/security.md")
+RULES = "docs/security.md"
+PAGES = (TABLE, RULES)
+HEADS = ("| rule |", "| --- |")
 FOLDERS = ("tests/attacks", "e2e/attacks")
 TEST = re.compile(r"`((?:tests|e2e)/[^`\s:]+)(?:::([^`\s]+))?`")
 
@@ -45,6 +48,13 @@ def unlisted_attacks(root: Path) -> Iterator[str]:
                 yield f"{TABLE}: {name} is missing: add a line that says what the attacker does"
 
 
+def untested_rules(root: Path) -> Iterator[str]:
+    """Yields a message for each rule that names no test."""
+    for number, line in enumerate((root / RULES).read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("| ") and not line.startswith(HEADS) and not TEST.search(line):
+            yield f"{RULES}:{number}: this rule names no test: {line[:60]}"
+
+
 def functions(path: Path) -> set[str]:
     """Returns the names of all functions and methods of a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"), str(path))
@@ -54,7 +64,7 @@ def functions(path: Path) -> set[str]:
 
 def main() -> int:
     """Prints the problems; returns 1 if there are any."""
-    problems = [*missing_tests(ROOT), *unlisted_attacks(ROOT)]
+    problems = [*missing_tests(ROOT), *unlisted_attacks(ROOT), *untested_rules(ROOT)]
     for problem in problems:
         print(problem)
     return 1 if problems else 0

@@ -113,6 +113,14 @@ def test_the_table_of_attacks_reports_unlisted_attacks_and_tests_that_do_not_exi
     assert unlisted in problem
 
 
+def test_the_page_of_security_reports_rules_without_a_test(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    rows = ["| rule | how |", "| --- | --- |", "| a rule | `tests/a.py` |", "| another | so |"]
+    (tmp_path / "docs" / "security.md").write_text("\n".join(rows))
+    [problem] = _check("check_attacks").untested_rules(tmp_path)
+    assert problem.startswith("docs/security.md:4")
+
+
 def _check(name: str) -> Any:
     """Returns a module of ``hack/``, which is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "hack" / f"{name}.py")

@@ -92,12 +92,18 @@ def _wrong_with(path: Path, kind: str) -> str:
     if not path.exists():
         return f"{path} does not exist"
     if kind == "dataset":
-        if path.is_dir():
-            return f"{path} is a directory: expected a file of rows"
-        if path.suffix not in DATA_SUFFIXES:
-            return f"{path.name}: expected one of {', '.join(DATA_SUFFIXES)}"
-    elif not path.is_dir():
+        return _wrong_with_rows(path)
+    if not path.is_dir():
         return f"{path} is not a directory: expected a Hugging Face directory"
-    elif not (path / ("config.json" if kind == "model" else "adapter_config.json")).exists():
-        return f"{path} has no {'config.json' if kind == 'model' else 'adapter_config.json'}"
+    config = "config.json" if kind == "model" else "adapter_config.json"
+    return "" if (path / config).exists() else f"{path} has no {config}"
+
+
+def _wrong_with_rows(path: Path) -> str:
+    if path.is_dir():
+        return f"{path} is a directory: expected a file of rows"
+    if not path.is_file():  # to read a FIFO or a device might not end
+        return f"{path} is not a regular file: expected a file of rows"
+    if path.suffix not in DATA_SUFFIXES:
+        return f"{path.name}: expected one of {', '.join(DATA_SUFFIXES)}"
     return ""

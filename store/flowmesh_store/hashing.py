@@ -8,6 +8,7 @@ from blake3 import blake3
 
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.units import Digest
+from flowmesh_store.regular_files import open_regular
 
 CHUNK_BYTES = 1 << 20
 """Size in which files are read, hashed and written; fits into the second-level cache."""
@@ -50,13 +51,29 @@ def digest_of_file(path: Path) -> Digest:
     """Hashes a file in one pass, without reading it whole into memory.
 
     Raises:
+        NotRegularFileError: it is a link, a FIFO, a device or the like.
         OSError: the file cannot be read.
     """
-    buffer = chunk_buffer()
-    with path.open("rb", buffering=0) as source:
-        hasher = new_hasher(os.fstat(source.fileno()).st_size)
-        while count := source.readinto(buffer):
-            hasher.update(buffer[:count])
+    descriptor, found = open_regular(path)
+    try:
+        return digest_of_open(descriptor, found.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def digest_of_open(descriptor: int, size_bytes: int) -> Digest:
+    """Hashes an open file, from its position to its end.
+
+    Args:
+        descriptor: of the file.
+        size_bytes: its size, for the number of threads.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    buffer, hasher = chunk_buffer(), new_hasher(size_bytes)
+    while count := os.readv(descriptor, [buffer]):
+        hasher.update(buffer[:count])
     return Digest(hasher.hexdigest())
 
 

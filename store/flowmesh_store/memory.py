@@ -14,6 +14,7 @@ from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import area_prefix, check_digest, check_key
 from flowmesh_store.ports import NO_SIZES, Record, StoredBlob
+from flowmesh_store.regular_files import read_regular
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 
@@ -76,7 +77,7 @@ class MemoryBlobs:
 
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         """As :meth:`BlobStore.put`; refuses content of another digest."""
-        content = await asyncio.to_thread(data.read_bytes) if isinstance(data, Path) else data
+        content = await asyncio.to_thread(read_regular, data) if isinstance(data, Path) else data
         require(digest_of(content), check_digest(digest), self._where)
         self._content.stored[self._scope, digest] = (bytes(content), self._content.clock())
 

@@ -68,7 +68,7 @@ class MeteredBlobs:
         """As :meth:`BlobStore.put`."""
         with _span(self._meter, "blob.put") as span:
             await self._inner.put(digest, data)
-            span.size_bytes = os.stat(data).st_size if isinstance(data, Path) else len(data)
+            span.size_bytes = os.lstat(data).st_size if isinstance(data, Path) else len(data)
 
     async def missing(
         self, digests: Iterable[Digest], sizes: Mapping[Digest, int] = NO_SIZES

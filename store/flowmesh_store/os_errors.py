@@ -41,6 +41,12 @@ def store_error(error: OSError, where: str) -> StoreError:
             where=where,
             remedy="give the record a key of its own",
         )
+    if error.errno == errno.ELOOP:
+        return StoreError(
+            "a link is in the place of one of the store's files",
+            where=where,
+            remedy="put back the file, or remove the link",
+        )
     return StoreUnavailableError(
         reason,
         where=where,

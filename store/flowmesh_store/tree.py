@@ -22,10 +22,11 @@ from flowmesh_core.errors import IdentityMismatchError, StoreError
 from flowmesh_core.identity import tree_identity
 from flowmesh_core.units import Digest
 from flowmesh_store.atomic_files import temporary_name
-from flowmesh_store.hashing import digest_of, digest_of_file
+from flowmesh_store.hashing import digest_of, digest_of_open
 from flowmesh_store.keys import check_digest
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import BlobFiles, BlobStore
+from flowmesh_store.regular_files import open_regular
 
 _FILES_AT_ONCE = 8
 _EXECUTABLE = 0o755
@@ -247,8 +248,11 @@ def _describe(directory: Path, path: Path) -> TreeFile:
     name = path.relative_to(directory).as_posix()
     try:
         name.encode()
-        status = path.stat()
-        digest = digest_of_file(path)
+        descriptor, status = open_regular(path)
+        try:
+            digest = digest_of_open(descriptor, status.st_size)
+        finally:
+            os.close(descriptor)
     except UnicodeEncodeError:
         raise StoreError(
             "a file's name is not UTF-8", where=repr(name), remedy="rename the file"

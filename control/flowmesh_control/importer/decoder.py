@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flowmesh_control.evaluators.fair_places import FairPlaces
 from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.importer.process import Importer
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
 
 HERE_BYTES_MAX = 1 << 20
 """Rows up to this size are decoded in a thread, which is quicker than to start a process."""
-_THREAD_BASE_BYTES = 8 << 20
+THREADS = 2
+"""How many inputs are decoded in threads at once; all tenants share the threads of the loop."""
+_THREAD_BASE_BYTES = 1 << 20
+"""What expands further takes seconds, and a thread shares its processor with the event loop."""
 _BATCH_BYTES = 1 << 20
 _INLINE_NAME = "rows.jsonl"
 _encoder = msgspec.json.Encoder()
@@ -34,24 +38,26 @@ class UploadDecoder:
     def __init__(self, store: BlobViews) -> None:
         self._store = store
         self._importer = Importer(store)
+        self._threads = FairPlaces(THREADS)
 
     async def of_rows(self, rows: Sequence[Mapping[str, Any]], *, scope: str) -> DatasetDecoded:
-        """Stores rows that are in memory in a scope (see also :class:`FairPlaces`).
+        """Stores rows that are in memory in a scope; while others wait, it has one place.
 
         Raises:
             IdentityError: they have mixed types; names row and column.
             ContentLimitError: they are more than may be stored.
             StoreError: they could not be stored.
         """
-        data = await asyncio.to_thread(_lines, rows)
-        if data is None or len(data) <= HERE_BYTES_MAX:
-            try:
-                size = 0 if data is None else len(data)
-                decoding = await asyncio.to_thread(_of_rows, rows, size)
-                return await self._decode_in_threads(decoding, scope)
-            except ContentLimitError:
-                if data is None:
-                    raise
+        async with self._threads.place(scope):
+            data = await asyncio.to_thread(_lines, rows)
+            if data is None or len(data) <= HERE_BYTES_MAX:
+                try:
+                    size = 0 if data is None else len(data)
+                    decoding = await asyncio.to_thread(_of_rows, rows, size)
+                    return await self._decode_in_threads(decoding, scope)
+                except ContentLimitError:
+                    if data is None:
+                        raise
         with self._store.view(write=scope, read=()).spool() as writer:
             await asyncio.to_thread(writer.write, data)
             file = await asyncio.to_thread(writer.finish)
@@ -74,8 +80,9 @@ class UploadDecoder:
         # A page of Parquet may expand to gigabytes, whatever the size of the file.
         if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
             try:
-                decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
-                return await self._decode_in_threads(decoding, scope)
+                async with self._threads.place(scope):
+                    decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
+                    return await self._decode_in_threads(decoding, scope)
             except ContentLimitError:
                 pass  # The file is small and expands: the process finds out whether too much.
         return await self._importer.decode(name, file.path, file.size_bytes, scope=scope)

@@ -1,5 +1,6 @@
 """Downloads of artifacts: rows as JSON Lines, directories as tar, others unchanged."""
 
+import asyncio
 import tarfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from flowmesh_store.blobs import Blobs
 from flowmesh_store.tree import read_tree_of
 
 _BLOCK = tarfile.BLOCKSIZE
+_READ_ON_LOOP = 64 << 10
+"""Chunks of more bytes and values are decoded in a thread, beside which others are served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,11 @@ async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[by
         manifest = await manifest_of(blobs, artifact)
         for chunk in manifest.chunks:
             data = await blobs.get(chunk.blob)
-            yield rows_to_jsonl(read_verified_rows(data, manifest.schema, chunk))
+            if chunk.count * len(manifest.schema.columns) + len(data) <= _READ_ON_LOOP:
+                yield rows_to_jsonl(read_verified_rows(data, manifest.schema, chunk))
+            else:
+                rows = await asyncio.to_thread(read_verified_rows, data, manifest.schema, chunk)
+                yield await asyncio.to_thread(rows_to_jsonl, rows)
 
 
 async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:

@@ -8,8 +8,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 import orjson
+import pybase64
 
 from flowmesh_core.dataset.schema import Column, ColumnType, Schema, column_name
 from flowmesh_core.errors import IdentityError
@@ -26,7 +26,6 @@ Columns = Mapping[str, Sequence[Any]]
 """Values by column name; every column has one value per row, None for null."""
 
 _SHORT = 60
-_base64 = msgspec.json.Encoder()
 
 
 def columns_of(
@@ -78,8 +77,7 @@ def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
     """Returns a typed column as orjson writes it canonically: bytes are base64."""
     match column.type:
         case ColumnType.BYTES:
-            # msgspec writes bytes as quoted base64, half again as fast as base64.b64encode.
-            return [v if v is None else orjson.Fragment(_base64.encode(v)) for v in values]
+            return [v if v is None else _base64_fragment(v) for v in values]
         case ColumnType.FLOAT:
             if _all_plain(filter(None, values)):
                 return values
@@ -88,6 +86,11 @@ def json_form(values: Sequence[Any], column: Column) -> Sequence[Any]:
             return [v if v is None or _all_plain(v) else [*map(float_fragment, v)] for v in values]
         case _:
             return values
+
+
+def _base64_fragment(value: bytes) -> orjson.Fragment:
+    # pybase64 takes a twelfth of the time of the standard library, or of msgspec.
+    return orjson.Fragment(b'"%b"' % pybase64.b64encode(value))
 
 
 def _all_plain(values: Iterable[float]) -> bool:

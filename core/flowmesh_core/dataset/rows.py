@@ -21,6 +21,9 @@ from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import PREFIX, digest_value
 from flowmesh_core.units import Digest
 
+_REMEMBERED_CELLS = 1 << 16
+"""Headers of rows with nulls are remembered up to so many cells: 2 to 4 MiB."""
+
 
 def row_digest(row: Mapping[str, Any], schema: Schema) -> Digest:
     """Returns the digest of one row; missing columns are null.
@@ -85,10 +88,16 @@ def _prefixes_with_nulls(
     in_order: Sequence[Sequence[Any]], named: Sequence[Column]
 ) -> Iterable[bytes]:
     known: dict[tuple[bool, ...], bytes] = {}
+    # The header of each row is put together from those of its columns, as there may be as many
+    # headers as rows.
+    typed = [canonical_bytes([c.name, c.type.value]) for c in named]
+    null = [canonical_bytes([c.name, ColumnType.NULL.value]) for c in named]
     masks = zip(*([v is None for v in values] for values in in_order), strict=True)
     for mask in masks:
         prefix = known.get(mask)
         if prefix is None:
-            types = [ColumnType.NULL if m else c.type for m, c in zip(mask, named, strict=True)]
-            prefix = known[mask] = _prefix(types, named)
+            if (len(known) + 1) * len(named) > _REMEMBERED_CELLS:
+                known.clear()
+            parts = [n if m else t for m, n, t in zip(mask, null, typed, strict=True)]
+            prefix = known[mask] = PREFIX + b"row\0[" + b",".join(parts) + b"]"
         yield prefix

@@ -20,6 +20,7 @@ from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import check_digest
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import NO_SIZES
+from flowmesh_store.regular_files import read_regular
 from flowmesh_store.signed_objects import ObjectExistsError
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
@@ -66,11 +67,11 @@ class ServiceBlobs:
         """As :meth:`BlobStore.put`; refuses content of another digest (BlobCorruptError)."""
         if isinstance(data, Path):
             try:
-                size = os.stat(data).st_size
+                size = os.lstat(data).st_size
                 if size > _SINGLE_BYTES:
                     await self._upload(digest, UploadSource(size, path=data))
                     return
-                data = await asyncio.to_thread(data.read_bytes)
+                data = await asyncio.to_thread(read_regular, data)
             except OSError as error:
                 raise store_error(error, str(data)) from error
         require(digest_of(data), check_digest(digest), self._where)
@@ -123,7 +124,7 @@ class ServiceBlobs:
         """As :meth:`SpoolingBlobs.put_spooled`."""
         try:
             if spooled.size_bytes <= _SINGLE_BYTES:
-                content = await asyncio.to_thread(spooled.path.read_bytes)
+                content = await asyncio.to_thread(read_regular, spooled.path)
                 await self._put(spooled.digest, content)
             else:
                 source = UploadSource(spooled.size_bytes, path=spooled.path)

@@ -15,6 +15,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blob_service.access import SignedAccess
 from flowmesh_store.hashing import new_hasher, require
 from flowmesh_store.os_errors import store_error
+from flowmesh_store.regular_files import open_regular
 
 _PARTS_AT_ONCE = 3
 
@@ -124,7 +125,7 @@ class _Parts:
 
 
 def _read(path: Path, start: int, size: int) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor, _ = open_regular(path)
     try:
         return os.pread(descriptor, size, start)
     finally:

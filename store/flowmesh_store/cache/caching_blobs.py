@@ -81,7 +81,7 @@ class CachingBlobs:
     async def put(self, digest: Digest, data: bytes | Path) -> None:
         """As :meth:`BlobStore.put`; also caches the blob, which is likely to be read here next."""
         await self._inner.put(digest, data)
-        size = os.stat(data).st_size if isinstance(data, Path) else len(data)
+        size = os.lstat(data).st_size if isinstance(data, Path) else len(data)
         await self._cache.cache(digest, data, size)
         self._cache.note_readable(digest, (self._write,))
 

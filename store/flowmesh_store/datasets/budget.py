@@ -18,6 +18,11 @@ DECODED_FACTOR = 16
 DECODED_BASE_BYTES = 64 * MIB
 DECODED_BYTES_MAX = 8 << 30
 _OFFSET_BYTES = 4
+NULLS_MAX = 16 << 20
+NULLS_FACTOR = 16
+CHUNK_ROWS_MAX = 1 << 17
+CHUNK_VALUES_MAX = 1 << 20
+"""As many as 256 rows of 4,096 columns; chunks that are cut from many rows have no more."""
 
 
 class DecodeBudget:
@@ -79,6 +84,34 @@ class DecodeBudget:
         longest = pc.max(_row_bytes(table)).as_py()
         if longest > ROW_BYTES_MAX:
             raise long_row(self.name)
+
+
+def refuse_nulls(rows: int, columns: int, values: int) -> None:
+    """Raises ``ContentLimitError`` where nearly all cells of a table are null.
+
+    A null takes no room in the rows, and as much as any value once they are typed by column.
+
+    Args:
+        rows: their number.
+        columns: their number.
+        values: how many cells are given.
+    """
+    if rows * columns > NULLS_MAX + NULLS_FACTOR * values:
+        raise ContentLimitError(
+            f"{rows:,} rows of {columns:,} columns have {values:,} values, all others are null:"
+            f" expected at most {NULLS_MAX:,} nulls, and {NULLS_FACTOR} for each value",
+            remedy="leave out columns, or give each row a column with a name and one with a value",
+        )
+
+
+def refuse_large_chunk(rows: int, columns: int) -> None:
+    """Raises ``ContentLimitError`` where a chunk has more rows or cells than its readers accept."""
+    if rows > CHUNK_ROWS_MAX or rows * columns > CHUNK_VALUES_MAX:
+        raise ContentLimitError(
+            f"a chunk has {rows:,} rows of {columns:,} columns: expected at most"
+            f" {CHUNK_ROWS_MAX:,} rows and {CHUNK_VALUES_MAX:,} values",
+            remedy="return fewer rows for each row of the input, or fewer columns",
+        )
 
 
 def long_row(where: str) -> ContentLimitError:

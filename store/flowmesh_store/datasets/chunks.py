@@ -24,12 +24,12 @@ from flowmesh_core.dataset import (
     rows_digest,
     typed_column,
 )
-from flowmesh_core.dataset.infer import SchemaInference, refuse_columns
+from flowmesh_core.dataset.infer import infer_schema, refuse_columns
 from flowmesh_core.dataset.schema import column_name
 from flowmesh_core.errors import BlobCorruptError, IdentityError
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.units import Digest
-from flowmesh_store.datasets.budget import COLUMNS_MAX
+from flowmesh_store.datasets.budget import COLUMNS_MAX, refuse_large_chunk, refuse_nulls
 from flowmesh_store.datasets.exact_numbers import exact_float
 from flowmesh_store.datasets.parquet import (
     arrow_schema,
@@ -70,7 +70,7 @@ def rows_to_chunks(
 
     Raises:
         IdentityError: mixed or unknown types; names row and column.
-        ContentLimitError: there are too many columns.
+        ContentLimitError: there are too many columns, or nulls.
     """
     typed = type_rows(rows, schema)
     starts = borders(typed.digests, average=average)
@@ -83,9 +83,11 @@ def as_single_chunk(
 ) -> tuple[Manifest, Blobs]:
     """Stores rows as one chunk, for the output of a row-wise step from one chunk of its input.
 
-    Arguments and errors are those of :func:`rows_to_chunks`. Without rows there is an empty chunk.
+    Arguments and errors are those of :func:`rows_to_chunks`; too many rows for one chunk are
+    refused too. Without rows there is an empty chunk.
     """
     typed = type_rows(rows, schema)
+    refuse_large_chunk(typed.count, len(typed.schema.columns))
     return _pack(typed, [(0, typed.count)])
 
 
@@ -97,21 +99,19 @@ def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedR
     """
     if isinstance(rows, pa.Table):
         refuse_columns(rows.num_columns, COLUMNS_MAX)
+        nulls = sum(column.null_count for column in rows.columns)
+        refuse_nulls(rows.num_rows, rows.num_columns, rows.num_rows * rows.num_columns - nulls)
         schema, columns = columns_of_table(rows, schema)
         count = rows.num_rows
     else:
-        schema = _inferred(rows) if schema is None else schema
-        refuse_columns(len(schema.columns), COLUMNS_MAX)
+        names = set().union(*rows) if schema is None else schema.names
+        refuse_columns(len(names), COLUMNS_MAX)
+        refuse_nulls(len(rows), len(names), sum(map(len, rows)))
+        schema = infer_schema(rows) if schema is None else schema
         columns, count = columns_of(rows, schema), len(rows)
     table = arrow_table(columns, schema)
     digests = table_row_digests(table, columns, schema, count)
     return TypedRows(schema, columns, table, count, digests)
-
-
-def _inferred(rows: Sequence[Row]) -> Schema:
-    inference = SchemaInference(columns_max=COLUMNS_MAX)
-    inference.add(rows)
-    return inference.schema()
 
 
 def read_table(data: bytes, schema: Schema | None = None, count: int | None = None) -> Any:
@@ -125,7 +125,7 @@ def read_table(data: bytes, schema: Schema | None = None, count: int | None = No
     Raises:
         BlobCorruptError: not a Parquet file, of another schema, or with other rows.
     """
-    table = read_parquet(data, count)
+    table = read_parquet(data, count, schema)
     if schema is None:
         return table
     try:

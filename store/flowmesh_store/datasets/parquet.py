@@ -18,6 +18,9 @@ from flowmesh_core.errors import BlobCorruptError, IdentityError
 TYPE_KEY = b"flowmesh.type"
 _COUNTED_ROWS = 256
 _SHOWN = 40
+_END = b"PAR1"
+_FOOTER_BYTES, _FOOTER_COLUMN_BYTES, _NAMED = 4096, 512, 4
+"""The most that our files have there: for the file, for a column, and for a byte of its name."""
 _ARROW: Mapping[ColumnType, Any] = {
     ColumnType.NULL: pa.null(),
     ColumnType.BOOL: pa.bool_(),
@@ -50,16 +53,19 @@ def write_parquet(table: Any) -> bytes:
     return sink.getvalue()
 
 
-def read_parquet(data: bytes, count: int | None = None) -> Any:
+def read_parquet(data: bytes, count: int | None = None, schema: Schema | None = None) -> Any:
     """Returns a chunk as a ``pyarrow.Table``, with our types as metadata of its fields.
 
     Args:
         data: the Parquet file.
         count: how many rows it must have, compared before any is decoded; None for any number.
+        schema: that it must have; bounds its footer, which is decoded first.
 
     Raises:
         BlobCorruptError: the bytes are not a Parquet file, or have another number of rows.
     """
+    if schema is not None:
+        _refuse_large_footer(data, schema)
     with _refusing_others():
         file = _opened(data, count)
         table = file.read(use_threads=False)
@@ -99,6 +105,18 @@ def _opened(data: bytes, count: int | None) -> Any:
     file = pq.ParquetFile(pa.BufferReader(data))
     _require_rows(file.metadata.num_rows, count)
     return file
+
+
+def _refuse_large_footer(data: bytes, schema: Schema) -> None:
+    """Refuses a file whose footer says far more than the schema: a byte there becomes 170."""
+    if not data.endswith(_END):
+        return  # Arrow refuses it
+    size = int.from_bytes(data[-2 * len(_END) : -len(_END)], "little")
+    names = sum(len(name.encode()) for name in schema.names)
+    if size > _FOOTER_BYTES + _FOOTER_COLUMN_BYTES * len(schema.columns) + _NAMED * names:
+        raise BlobCorruptError(
+            f"a chunk's footer has {size:,} bytes, too many for {len(schema.columns):,} columns"
+        )
 
 
 def _require_rows(found: int, count: int | None) -> None:

@@ -13,15 +13,13 @@ import pyarrow as pa
 from flowmesh_core.dataset import ChunkRef, Manifest, Schema, rows_digest
 from flowmesh_core.errors import BlobCorruptError, IdentityError, IdentityMismatchError
 from flowmesh_core.units import Digest
+from flowmesh_store.datasets.budget import refuse_large_chunk
 from flowmesh_store.datasets.chunks import decode_json, read_table
 from flowmesh_store.datasets.parquet import arrow_schema
 from flowmesh_store.datasets.row_identity import table_row_digests
 
 Fetch = Callable[[Digest], Awaitable[bytes]]
 """Reads a blob into memory, e.g. ``BlobStore.get``."""
-
-_ROWS_MAX = 1 << 20
-"""Rows that are alike have nearly no bytes, so nothing else bounds their number."""
 
 _UNFIT = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
 """What reading values that no schema has may raise."""
@@ -80,7 +78,7 @@ async def read_dataset_table(fetch: Fetch, manifest: Manifest) -> Any:
 def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, list[dict[str, Any]]]:
     """Returns a chunk's table and the same as rows, json as text, if they are the manifest's."""
     try:
-        _require_readable(chunk)
+        refuse_large_chunk(chunk.count, len(schema.columns))
         table = read_table(data, schema, chunk.count if schema.columns else None)
         rows = table.to_pylist()
         found = _rows_digest(table, rows, schema, chunk.count)
@@ -93,11 +91,6 @@ def _verified(data: bytes, schema: Schema, chunk: ChunkRef) -> tuple[Any, list[d
     if found != chunk.rows:
         raise IdentityMismatchError("the rows of a chunk are not those of its identity", chunk.blob)
     return table, rows
-
-
-def _require_readable(chunk: ChunkRef) -> None:
-    if chunk.count > _ROWS_MAX:
-        raise IdentityError(f"a chunk has {chunk.count} rows, of at most {_ROWS_MAX}")
 
 
 def _rows_digest(table: Any, rows: Sequence[Mapping[str, Any]], schema: Schema, count: int) -> str:

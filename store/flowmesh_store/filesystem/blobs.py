@@ -31,6 +31,7 @@ from flowmesh_store.hashing import CHUNK_BYTES, digest_of, digest_of_file, misma
 from flowmesh_store.keys import area_prefix, blob_name
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import NO_SIZES
+from flowmesh_store.regular_files import NotRegularFileError, is_regular, open_regular
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 _INLINE_BYTES = 1 << 20
@@ -71,8 +72,7 @@ class FilesystemBlobs:
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`."""
-        descriptor = self._open(digest)
-        size = os.fstat(descriptor).st_size
+        descriptor, size = self._open(digest)
         if size <= _INLINE_BYTES and is_cached(descriptor, size):
             return self._read(descriptor, size, digest)
         return await asyncio.to_thread(self._read, descriptor, size, digest)
@@ -97,8 +97,7 @@ class FilesystemBlobs:
 
     async def fetch(self, digest: Digest, target: Path) -> int:
         """As :meth:`BlobFiles.fetch`."""
-        descriptor = self._open(digest)
-        size = os.fstat(descriptor).st_size
+        descriptor, size = self._open(digest)
         if size <= _INLINE_BYTES and is_cached(descriptor, size):
             return self._fetch(descriptor, size, digest, target)
         return await asyncio.to_thread(self._fetch, descriptor, size, digest, target)
@@ -135,14 +134,18 @@ class FilesystemBlobs:
         """Returns the path of a blob, whether it exists or not."""
         return self._prefix + blob_name(digest)
 
-    def _open(self, digest: Digest) -> int:
+    def _open(self, digest: Digest) -> tuple[int, int]:
         path = self.path(digest)
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor, found = open_regular(path)
+        except NotRegularFileError as error:
+            self._discard(digest)
+            raise BlobCorruptError(error.message, digest=digest, where=path) from error
         except FileNotFoundError:
             raise not_found(digest, path) from None
         except OSError as error:
             raise store_error(error, path) from error
+        return descriptor, found.st_size
 
     def _read(self, descriptor: int, size: int, digest: Digest) -> bytes:
         try:
@@ -159,10 +162,10 @@ class FilesystemBlobs:
     def _is_stored(self, digest: Digest, path: str, size: int) -> bool:
         """Whether the blob is stored with the right size; renews it where it is old."""
         try:
-            found = os.stat(path)
+            found = os.lstat(path)
         except FileNotFoundError:
             return False
-        if found.st_size != size:
+        if not is_regular(found, size):
             return False
         if self._clock() - found.st_mtime < self._renew_after_s:
             return True
@@ -195,10 +198,10 @@ class FilesystemBlobs:
 
     async def _put_file(self, digest: Digest, source: Path) -> None:
         try:
-            descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor, found = open_regular(source)
         except OSError as error:
             raise store_error(error, str(source)) from error
-        size = os.fstat(descriptor).st_size
+        size = found.st_size
         if size <= _INLINE_BYTES and not self._durable and is_cached(descriptor, size):
             self._put_open(digest, descriptor, size)
         else:
@@ -238,7 +241,7 @@ class FilesystemBlobs:
             if error.errno != errno.EXDEV:
                 raise store_error(error, path) from error
             # It was spooled on another filesystem, so it is copied.
-            descriptor = os.open(spooled.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor, _ = open_regular(spooled.path)
             self._put_open(spooled.digest, descriptor, spooled.size_bytes)
         finally:
             spooled.discard()
@@ -257,11 +260,12 @@ class FilesystemBlobs:
 
     def _has(self, digest: Digest, size: int | None) -> bool:
         try:
-            found = os.stat(self.path(digest)).st_size
+            found = os.lstat(self.path(digest))
         except OSError:
             return False
         # A power cut may leave a file without content, since blobs do not wait for the disk.
-        return found == size if size is not None else bool(found) or digest == _EMPTY
+        whole = found.st_size if size is None and (found.st_size or digest == _EMPTY) else size
+        return whole is not None and is_regular(found, whole)
 
     def _fetch(self, descriptor: int, size: int, digest: Digest, target: Path) -> int:
         if size <= _WHOLE_BYTES:
@@ -281,7 +285,7 @@ class FilesystemBlobs:
         path = Path(self.path(digest))
         try:
             with self._root.locked(digest):
-                if digest_of_file(path) != digest:
+                if not _is_intact(path, digest):
                     path.unlink()
         except FileNotFoundError:
             pass
@@ -289,6 +293,13 @@ class FilesystemBlobs:
             # If it cannot be deleted, readers still get an error, because every read is verified.
             if not isinstance(store_error(error, str(path)), StoreAccessError | StoreFullError):
                 raise
+
+
+def _is_intact(path: Path, digest: Digest) -> bool:
+    try:
+        return digest_of_file(path) == digest
+    except NotRegularFileError:
+        return False
 
 
 def _link(source: str, path: str) -> bool | None:
@@ -306,7 +317,7 @@ def _link(source: str, path: str) -> bool | None:
             make_parent(path)
             os.link(source, path)
     except FileExistsError:
-        if os.stat(path).st_size == os.stat(source).st_size:
+        if is_regular(os.lstat(path), os.lstat(source).st_size):
             return True
         os.unlink(path)  # a power cut left a part of it
         os.link(source, path)

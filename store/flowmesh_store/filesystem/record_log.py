@@ -62,6 +62,7 @@ QUICK_BYTES = 64 << 10
 """The most bytes that a call with ``wait`` false reads or writes."""
 
 _CHUNK_BYTES = 1 << 20
+_OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _PAGE_BYTES = 4096
 _REFUSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 _LENGTH = (1 << 32) - 1
@@ -75,11 +76,11 @@ class _File:
     def __init__(self, path: str, flags: int = 0, *, to_read: bool = False) -> None:
         self.writable = True
         try:
-            self.descriptor = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            self.descriptor = os.open(path, flags | _OPEN_FLAGS | os.O_RDWR, 0o666)
         except OSError as error:
             if not to_read or error.errno not in _REFUSED:
                 raise
-            self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.descriptor = os.open(path, _OPEN_FLAGS | os.O_RDONLY)
             self.writable = False
         status = os.fstat(self.descriptor)
         self.identity = status.st_dev, status.st_ino

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
-from flowmesh_core.errors import ConditionFailedError, StoreError
+from flowmesh_core.errors import ConditionFailedError, DamagedRecordError, StoreError
 from flowmesh_store.atomic_files import make_parent, place, read_whole, sync_directory
 from flowmesh_store.collection.sweep import StoredRecord
 from flowmesh_store.durability import Durability
@@ -19,6 +19,7 @@ from flowmesh_store.hashing import digest_of
 from flowmesh_store.keys import ACTIONS, CAS, check_key
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import Record
+from flowmesh_store.regular_files import NotRegularFileError, open_regular, read_regular
 
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000
@@ -54,12 +55,14 @@ class FilesystemRecords:
             return await self._read_logged(key)
         path = self._root.locate(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor, found = open_regular(path)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except NotRegularFileError as error:
+            raise DamagedRecordError(key, error.message, remedy=error.remedy) from error
         except OSError as error:
             raise store_error(error, path) from error
-        size = os.fstat(descriptor).st_size
+        size = found.st_size
         if size <= _INLINE_BYTES:
             return self._read(descriptor, size, path)
         return await asyncio.to_thread(self._read, descriptor, size, path)
@@ -261,8 +264,7 @@ def _link(temporary: str, path: str) -> None:
 
 def _etag_of(path: str) -> str | None:
     try:
-        with open(path, "rb") as file:
-            return digest_of(file.read())
+        return digest_of(read_regular(path))
     except (FileNotFoundError, NotADirectoryError):
         return None
 

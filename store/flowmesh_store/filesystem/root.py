@@ -70,7 +70,7 @@ class StoreRoot:
         """
         stripe = zlib.crc32(key.encode()) % _STRIPES
         path = self._locks / f"{stripe:02x}"
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

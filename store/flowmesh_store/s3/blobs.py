@@ -25,6 +25,7 @@ from flowmesh_store.hashing import digest_of, new_hasher, require
 from flowmesh_store.keys import area_prefix, blob_name, check_digest
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import NO_SIZES
+from flowmesh_store.regular_files import open_regular, read_regular
 from flowmesh_store.s3.copier import BlobCopier
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
@@ -88,11 +89,11 @@ class S3Blobs:
         """As :meth:`BlobStore.put`; refuses content of another digest (BlobCorruptError)."""
         if isinstance(data, Path):
             try:
-                size = os.stat(data).st_size
+                size = os.lstat(data).st_size
                 if size > _SINGLE_BYTES:
                     await self._put_stream(digest, data, size)
                     return
-                data = await asyncio.to_thread(data.read_bytes)
+                data = await asyncio.to_thread(read_regular, data)
             except OSError as error:
                 raise store_error(error, str(data)) from error
         require(digest_of(data), check_digest(digest), self._where)
@@ -248,16 +249,24 @@ async def head(store: S3Store, key: str, where: str, now: datetime) -> tuple[int
 
 
 class _VerifiedPieces:
-    """The parts of a file; in place of the last one an error, if the file has another digest."""
+    """The parts of a file; in place of the last one an error, if the file has another digest.
+
+    Attributes:
+        error: why the parts are not that file's; the client of the bucket hides it.
+    """
 
     def __init__(self, source: Path, digest: Digest) -> None:
         self._source = source
         self._digest = digest
-        self.error: BlobCorruptError | None = None
+        self.error: StoreError | None = None
 
     async def stream(self) -> AsyncIterator[bytes]:
         hasher = blake3()
-        descriptor = os.open(self._source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            descriptor, _ = open_regular(self._source)
+        except StoreError as error:
+            self.error = error
+            raise
         try:
             piece = await asyncio.to_thread(_next_piece, descriptor, hasher)
             while piece:
@@ -284,4 +293,4 @@ def _next_piece(descriptor: int, hasher: blake3) -> bytes:
 
 
 def _read(path: Path) -> bytes:
-    return path.read_bytes()
+    return read_regular(path)

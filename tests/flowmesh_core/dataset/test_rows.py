@@ -1,8 +1,10 @@
+import base64
 import math
 import random
 from typing import Any
 
 import pytest
+from blake3 import blake3
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +17,8 @@ from flowmesh_core.dataset import (
     row_digests,
 )
 from flowmesh_core.errors import IdentityError
+from flowmesh_core.identity import canonical_bytes
+from flowmesh_core.identity.digest import PREFIX
 from flowmesh_core.units import Digest
 
 TEXT = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -53,6 +57,36 @@ def test_rows_share_a_digest_only_if_their_values_are_equal(a: Any, b: Any) -> N
         return [row.get(n) for n in SCHEMA.names]
 
     assert (row_digest(a, SCHEMA) == row_digest(b, SCHEMA)) == (full(a) == full(b))
+
+
+def plain_digest(row: dict[str, Any]) -> str:
+    """The digest of a row by its definition, each part written by itself."""
+    types = SCHEMA.types()
+    values = {n: columns_of([row], SCHEMA)[n][0] for n in SCHEMA.names}
+    header = [[n, "null" if v is None else types[n].value] for n, v in values.items()]
+    texts = (base64.b64encode(v).decode() if isinstance(v, bytes) else v for v in values.values())
+    return blake3(
+        PREFIX + b"row\0" + canonical_bytes(header) + canonical_bytes([*texts])
+    ).hexdigest()
+
+
+@given(st.lists(ROWS, max_size=6))
+@settings(deadline=None)
+def test_the_digest_of_a_row_is_that_of_its_definition(rows: list[dict[str, Any]]) -> None:
+    assert digests_of(rows, SCHEMA) == [*map(plain_digest, rows)]
+
+
+@pytest.mark.parametrize("size", [*range(100), 4095, 4096, 20_000])
+def test_bytes_of_each_length_have_the_digest_of_their_base64(size: int) -> None:
+    row = {"b": random.Random(size).randbytes(size)}
+    assert row_digest(row, SCHEMA) == plain_digest(row)
+
+
+def test_rows_of_ever_other_nulls_have_their_own_digests() -> None:
+    """More headers than are remembered."""
+    schema = Schema.of({f"c{n:04}": "int" for n in range(1000)})
+    rows = [{f"c{n % 1000:04}": n} for n in range(200)]
+    assert digests_of(rows, schema) == [row_digest(row, schema) for row in rows]
 
 
 def test_the_order_of_a_rows_keys_does_not_affect_the_digest() -> None:

@@ -1,6 +1,7 @@
 """Stores the outputs of an attempt by content, or puts small ones into its report."""
 
 import asyncio
+import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.protocol.results import INLINE_BYTES_MAX, Artifact, content_artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobView, BlobViews
+from flowmesh_store.regular_files import open_regular
 from flowmesh_store.spool import SpooledFile
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.data.store_retry import retry_while_unavailable
@@ -107,12 +109,13 @@ class Outputs:
 
 
 def _spool(path: Path, blobs: BlobView) -> SpooledFile:
-    with (
-        path.open("rb", buffering=0) as source,
-        blobs.spool(expected_bytes=path.stat().st_size) as writer,
-    ):
-        writer.copy_from(source.fileno())
-        return writer.finish()
+    descriptor, found = open_regular(path)
+    try:
+        with blobs.spool(expected_bytes=found.st_size) as writer:
+            writer.copy_from(descriptor)
+            return writer.finish()
+    finally:
+        os.close(descriptor)
 
 
 def missing_output_failure(
