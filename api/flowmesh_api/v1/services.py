@@ -38,12 +38,36 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A condition, as of a Kubernetes object; ``status`` is True or False."""
+    """A condition, as of a Kubernetes object; ``status`` is True, False or Unknown."""
 
     type: str
     status: str
     reason: str
     message: str = ""
+
+
+class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The requests of a service in the last five minutes, as its routers count them.
+
+    Attributes:
+        rate_per_s: that came in the last minute.
+        came: all; ``refused`` those that were not taken.
+        ended: those that were answered or failed, and those given up after the latency target.
+        missed: of those, the ones that took longer than the latency target.
+        p50_s: the median latency of answers; ``p99_s`` the 99th percentile; exact to a fifth.
+        latency_s: the latency target; 0 for none.
+        miss_rate: the share of requests that may miss it.
+    """
+
+    rate_per_s: float = 0.0
+    came: int = 0
+    refused: int = 0
+    ended: int = 0
+    missed: int = 0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    latency_s: float = 0.0
+    miss_rate: float = 0.0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +81,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         generation: raised when its content changes.
         release: the set of digests that its replicas load; empty before there is one.
         paid_nanousd: what its replicas have cost.
+        requests: those of the last minutes.
     """
 
     name: str
@@ -69,6 +94,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: tuple[ServiceReplicas, ...] = ()
     conditions: tuple[ServiceCondition, ...] = ()
     paid_nanousd: int = 0
+    requests: ServiceRequests = ServiceRequests()
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -166,3 +192,13 @@ class ServiceTokenRevoked(msgspec.Struct, frozen=True):
 
 class ServiceDeleted(msgspec.Struct, frozen=True):
     """The response to ``DELETE /v1/services/{name}``."""
+
+
+class RouterReportTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The response to ``POST /v1/router``.
+
+    Attributes:
+        ignored: parts of the report that do not count, such as those of a service that is deleted.
+    """
+
+    ignored: int = 0
