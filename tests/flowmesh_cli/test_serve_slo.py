@@ -90,6 +90,16 @@ def test_a_slow_stage_is_named_and_a_fast_service_keeps_its_target(folder: Path)
         requests = shown(folder, "slow")["requests"]
         assert (requests["ended"], requests["missed"]) == (8, 8)
         assert requests["p50_s"] > 0.25
+        curve = shown(folder, "slow", "capacity")
+        assert "8 replies were measured, at least 20 are needed" in curve["reason"]
+        curve = shown(folder, "fast", "capacity")
+        assert [s["stage"] for s in curve["stages"]] == ["read", "rank"]
+        assert len(curve["points"]) == 5
+        assert curve["points"][-1]["rate_per_s"] < curve["best_per_s"]
+        assert all(p["p50_s"] <= p["p99_s"] < 20 for p in curve["points"])
+        table = fmesh("services", "capacity", "fast", cwd=folder).stdout
+        assert "measured" in table
+        assert "predicted" in table
         listed = fmesh("services", "list", cwd=folder).stdout
         assert "stage rank" in listed
         serving.process.send_signal(signal.SIGINT)

@@ -137,6 +137,55 @@ class ServiceReasons(msgspec.Struct, frozen=True, omit_defaults=True):
     components: tuple[ComponentReasons, ...] = ()
 
 
+class CapacityPoint(msgspec.Struct, frozen=True):
+    """What is predicted of a service at one load.
+
+    Attributes:
+        rate_per_s: requests a second.
+        p50_s: the median latency; ``p99_s`` the 99th percentile.
+        miss_rate: the share of requests later than the latency target.
+    """
+
+    rate_per_s: float
+    p50_s: float
+    p99_s: float
+    miss_rate: float
+
+
+class StageTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stage of the slowest path of a service.
+
+    Attributes:
+        alone_s: the measured time of a request alone; 0 before it is measured.
+        replicas: of its component, those that are ready and measured.
+    """
+
+    stage: str
+    component: str
+    alone_s: float = 0.0
+    replicas: int = 0
+
+
+class ServiceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The response to ``GET /v1/services/{name}/capacity``: its capacity curve.
+
+    Attributes:
+        points: by load, ascending; none where ``reason`` says what is missing.
+        stages: of the slowest path, which the points are for.
+        requests: what is measured.
+        best_per_s: the requests a second at which its busiest part is just always busy; 0 where it
+            is not known.
+    """
+
+    name: str
+    namespace: str
+    points: tuple[CapacityPoint, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+    requests: ServiceRequests = ServiceRequests()
+    best_per_s: float = 0.0
+    reason: str = ""
+
+
 class ServiceList(msgspec.Struct, frozen=True):
     """The response to ``GET /v1/services``: the services of a namespace, by name."""
 

@@ -20,7 +20,7 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
     """Lists the services of a namespace."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        wanted = _namespace(http, namespace)
+        wanted = chosen_namespace(http, namespace)
         found = http.get("/v1/services", ServiceList, namespace=wanted)
     if as_json:
         terminal.answer(found)
@@ -42,7 +42,7 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}", ServiceStatus, namespace=_namespace(http, namespace)
+            f"/v1/services/{name}", ServiceStatus, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -69,7 +69,7 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}/why", ServiceReasons, namespace=_namespace(http, namespace)
+            f"/v1/services/{name}/why", ServiceReasons, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -97,7 +97,8 @@ def print_manifest(file: Path, *, namespace: str) -> None:
     Terminal(as_json=True).answer(read_service(file, namespace).document)
 
 
-def _namespace(http: ApiClient, namespace: str) -> str:
+def chosen_namespace(http: ApiClient, namespace: str) -> str:
+    """Returns the namespace that was given, or else the fabric's own."""
     return namespace or http.namespace or http.default_namespace
 
 

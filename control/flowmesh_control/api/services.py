@@ -82,6 +82,7 @@ class ServiceHandlers:
             Route("GET", "/v1/services", self.list, Verb.LIST, services, query),
             Route("GET", one, self.show, Verb.GET, services, query),
             Route("GET", f"{one}/why", self.why, Verb.GET, services, query),
+            Route("GET", f"{one}/capacity", self.capacity, Verb.GET, services, query),
             Route("DELETE", one, self.delete, Verb.DELETE, services, query),
             Route("POST", tokens, self.create_token, Verb.UPDATE, services, query),
             Route("GET", tokens, self.tokens, Verb.GET, services, query),
@@ -121,6 +122,11 @@ class ServiceHandlers:
         """``GET /v1/services/{name}/why?namespace=`` → its replicas, each with its reason."""
         service = self._registry.get(call.namespace, call.request.match_info["name"])
         return json_response(self._planner.reasons(service))
+
+    async def capacity(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/services/{name}/capacity?namespace=`` → its capacity curve."""
+        service = self._registry.get(call.namespace, call.request.match_info["name"])
+        return json_response(await self._planner.capacity(service))
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/services/{name}?namespace=``."""

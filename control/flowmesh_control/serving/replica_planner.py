@@ -10,6 +10,7 @@ import msgspec
 from flowmesh_api.v1.services import (
     ComponentReasons,
     ReplicaPlacement,
+    ServiceCapacity,
     ServiceCondition,
     ServiceReasons,
     ServiceReplicas,
@@ -21,6 +22,7 @@ from flowmesh_control.records.service_records import (
     ServiceRecord,
     ServiceRelease,
 )
+from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
@@ -92,6 +94,7 @@ class ReplicaPlanner:
         self.loads = ServiceLoads(self._placed_by_service, clock)
         self._scaler = ReplicaScaler(state, self.loads)
         self._targets = ServiceTargets()
+        self._curves = CapacityCurves(state, self._scaler, self.loads)
 
     async def run(self) -> None:
         """Imports models and plans replicas until it is cancelled.
@@ -168,6 +171,11 @@ class ReplicaPlanner:
             service.namespace,
             tuple(self._reasons(service, c) for c in _components(service)),
         )
+
+    async def capacity(self, service: ServiceRecord) -> ServiceCapacity:
+        """Returns the capacity curve of a service."""
+        target = None if service.release is None else self._targets.of(service)
+        return await self._curves.of(service, target)
 
     def placed(self, service: ServiceRecord) -> dict[str, str]:
         """Returns the workers of a service's replicas, by the replica's id."""

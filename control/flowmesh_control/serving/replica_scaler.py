@@ -48,6 +48,7 @@ class ReplicaScaler:
     Attributes:
         state: the machine's.
         made: the last plan.
+        components: (service, component) → what it was made from.
     """
 
     def __init__(self, state: State, loads: ServiceLoads) -> None:
@@ -61,10 +62,12 @@ class ReplicaScaler:
         self._loads = loads
         self._meter = LoadMeter()
         self.made = ServePlan(ServingPlan())
+        self.components: dict[tuple[str, str], PlannedComponent] = {}
 
     def clear(self) -> None:
         """Forgets the last plan: all services are deleted."""
         self.made = ServePlan(ServingPlan())
+        self.components = {}
 
     def plan(
         self,
@@ -98,6 +101,7 @@ class ReplicaScaler:
             services.append(
                 PlannedService(components, latency_s=target.latency_s, graph=target.graph)
             )
+        self.components = {c.demand.key: c for s in services for c in s.components}
         self.made = plan(ServingState(services, fleet, self.made.counts), now_s)
         return self.made.placement
 

@@ -71,6 +71,10 @@ class ServiceLoads:
             found = self._seen[service] = (now_s, self._meter.seen(service, now_s))
         return found[1]
 
+    def replies(self, service: str) -> int:
+        """Returns how many requests of a service have ended since its routers began."""
+        return self._meter.replies(service)
+
     def replica(self, replica_id: str) -> ReplicaProfile | None:
         """Returns what was measured of a replica that forms batches; None for another."""
         return self._profiles.get(replica_id)

@@ -9,7 +9,11 @@ from flowmesh_control.serving.replica_scaler import ServiceTarget
 from flowmesh_core.serving.plan.request_meter import SeenRequests
 from flowmesh_core.serving.plan.serving_plan import ServePlan
 from flowmesh_core.serving.plan.slo_verdict import slo_verdict
-from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
+from flowmesh_core.stages.service_graph import (
+    LoadedGraph,
+    ServiceGraph,
+    graph_without_stages,
+)
 
 MEETS_SLO = "MeetsSlo"
 _STATUS = {True: "True", False: "False", None: "Unknown"}
@@ -23,8 +27,9 @@ class ServiceTargets:
 
     def of(self, service: ServiceRecord) -> ServiceTarget:
         """Returns the target of a service with a release."""
-        entry = service.entry
-        graph = entry.graph or _one_stage(service)
+        assert service.release is not None, "only services with a release have targets"
+        entry, components = service.entry, service.release.components
+        graph = entry.graph or graph_without_stages(c.plan.name for c in components)
         known = self._graphs.get(service.id)
         if known is None or known[0] != graph:
             known = self._graphs[service.id] = (graph, LoadedGraph(graph))
@@ -81,10 +86,3 @@ def _slowest(service: ServiceRecord, graph: LoadedGraph, made: ServePlan) -> str
         return ""
     name = max(found, key=lambda n: found[n])
     return f"stage {name} takes the most, {found[name] * 1e3:.0f} ms alone"
-
-
-def _one_stage(service: ServiceRecord) -> ServiceGraph:
-    """Returns the stages of a service that has none: its one engine."""
-    assert service.release is not None, "only services with a release have targets"
-    names = [component.plan.name for component in service.release.components]
-    return ServiceGraph(tuple(Stage(n, n, "") for n in names), {n: n for n in names})

@@ -137,6 +137,11 @@ class RequestMeter:
             (came - sum(s.refused for s in minute)) / known_s,
         )
 
+    def replies(self, service: str) -> int:
+        """Returns how many requests of a service have ended since its routers began."""
+        totals = (r.totals[service] for r in self._routers.values() if service in r.totals)
+        return sum(total.ended for total in totals)
+
     def _current(self, service: str, now_s: float) -> _Slice:
         slices = self._slices.setdefault(service, deque())
         while slices and slices[0].began_s <= now_s - WINDOW_S:
