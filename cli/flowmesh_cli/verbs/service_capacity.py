@@ -19,7 +19,7 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
     terminal.text(f"measured  {requests_text(found.requests)}")
     for one in found.stages:
         alone = f"{_ms(one.alone_s)} alone" if one.alone_s else "not measured yet"
-        terminal.text(f"stage     {one.stage}: {alone}, {one.replicas} measured replicas")
+        terminal.text(f"stage     {one.stage}: {alone}, replicas: {one.replicas}")
     if found.reason:
         terminal.note(f"no capacity curve: {found.reason}")
         return
