@@ -6,6 +6,8 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.services import chosen_namespace, requests_text
 
+_WHOLE_MS = 10
+
 
 def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) -> None:
     """Shows the capacity curve of a service, beside its measured requests."""
@@ -45,4 +47,5 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
 
 
 def _ms(seconds: float) -> str:
-    return f"{seconds * 1e3:.3g} ms"
+    ms = seconds * 1e3
+    return f"{ms:.0f} ms" if ms >= _WHOLE_MS else f"{ms:.2g} ms"
