@@ -122,6 +122,7 @@ class LocalRouter:
         tokens = {s.model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for s in services}
         self._entries = tuple(_with_token(service, tokens[service.model]) for service in services)
         write_services(self._folder / "services.json", self._entries)
+        (self._folder / _REPORTS).unlink(missing_ok=True)  # of an earlier router
         self._spawn()
         found = Endpoint(f"{self.url}/v1", tokens)
         target = self._folder / "endpoint.json"

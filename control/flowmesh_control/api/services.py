@@ -21,6 +21,7 @@ from flowmesh_control.api.authorization import (
     limited,
 )
 from flowmesh_control.api.request_body import body_of, decode_body, read_body
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.errors import ConflictError
@@ -88,7 +89,14 @@ class ServiceHandlers:
             Route("GET", tokens, self.tokens, Verb.GET, services, query),
             Route("DELETE", token, self.revoke_token, Verb.UPDATE, services, query),
             fabric_route("GET", "/v1/router", self.for_routers, Verb.GET, Resource.ROUTER),
-            fabric_route("POST", "/v1/router", self.report, Verb.CREATE, Resource.ROUTER),
+            fabric_route(
+                "POST",
+                "/v1/router",
+                self.report,
+                Verb.CREATE,
+                Resource.ROUTER,
+                logging=Logging.COUNTED,  # each router sends one every few seconds
+            ),
         ]
 
     async def apply(self, call: AuthorizedRequest) -> web.Response:
