@@ -21,7 +21,7 @@ ROUTER, READER = "router", "reader"
 GIVEN = {
     **RIGHTS,
     ADMIN: {"*": EDIT},
-    ROUTER: {"//v1/router": frozenset({"get", "create"})},
+    ROUTER: {"//v1/router": frozenset({"get", "post"})},
     READER: {"//v1/router": frozenset({"get"})},
 }
 SPACE = "?namespace=team-a"

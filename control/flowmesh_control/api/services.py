@@ -93,7 +93,7 @@ class ServiceHandlers:
                 "POST",
                 "/v1/router",
                 self.report,
-                Verb.CREATE,
+                Verb.POST,
                 Resource.ROUTER,
                 logging=Logging.COUNTED,  # each router sends one every few seconds
             ),

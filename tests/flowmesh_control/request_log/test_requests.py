@@ -137,7 +137,7 @@ async def test_reports_of_routers_are_counted_by_minute(there: Tenants) -> None:
     for age_s in (5.0, 10.0, 15.0):
         await there.ask(ADMIN, "POST", "/v1/router", body={"router": "r1", "age_s": age_s})
     there.control.services.request_log._add_counts(unfinished=True)
-    entries = [e for e in await entries_of(there.control) if e["verb"] == "create"]
+    entries = [e for e in await entries_of(there.control) if e["verb"] == "post"]
     assert [e["annotations"] for e in entries] == [{"flowmesh.dev/count": "3"}]
 
 
