@@ -7,7 +7,7 @@ of them stay the same to two digits.
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -47,6 +47,11 @@ class CapacityCurves:
         self._loads = loads
         self._made: dict[str, tuple[_Key, tuple[CapacityPoint, ...]]] = {}
         self._one_at_a_time = asyncio.Lock()
+
+    def keep(self, services: Collection[str]) -> None:
+        """Forgets all services but these."""
+        for gone in self._made.keys() - services:
+            del self._made[gone]
 
     async def of(self, service: ServiceRecord, target: ServiceTarget | None) -> ServiceCapacity:
         """Returns the curve of a service; ``target`` is None for one without a release."""

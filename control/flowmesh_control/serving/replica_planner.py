@@ -119,7 +119,10 @@ class ReplicaPlanner:
         """
         if self._state.reserved_pools is None:
             return
-        services = [s for s in self._registry.all() if s.release is not None]
+        known = self._registry.all()
+        for kept in (self.loads, self._targets, self._curves):
+            kept.keep({s.id for s in known})
+        services = [s for s in known if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
             self._scaler.clear()

@@ -4,7 +4,7 @@ The API's ``POST /v1/router`` gives it the reports; planning and the status of s
 is in memory only: a new leader knows as much after a few minutes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from flowmesh_control.errors import ConflictError
 from flowmesh_control.loop.clock import Clock
@@ -54,7 +54,6 @@ class ServiceLoads:
                 where="router",
                 remedy="run fewer routers; one that is silent for a minute is forgotten",
             )
-        self._meter.keep(placed.keys())
         for service in checked.report.services:
             self._seen.pop(service.service, None)
             self._profiles.update((p.replica_id, p) for p in service.replicas)
@@ -62,6 +61,12 @@ class ServiceLoads:
         for gone in self._profiles.keys() - known:
             del self._profiles[gone]
         return checked.ignored
+
+    def keep(self, services: Collection[str]) -> None:
+        """Forgets all services but these."""
+        self._meter.keep(services)
+        for gone in self._seen.keys() - services:
+            del self._seen[gone]
 
     def seen(self, service: str) -> SeenRequests:
         """Returns the requests of a service in the last minutes."""

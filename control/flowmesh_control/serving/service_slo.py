@@ -3,6 +3,8 @@
 Called by ``replica_planner`` with the last plan and what routers have reported.
 """
 
+from collections.abc import Collection
+
 from flowmesh_api.v1.services import ServiceCondition, ServiceRequests
 from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.serving.replica_scaler import ServiceTarget
@@ -24,6 +26,11 @@ class ServiceTargets:
 
     def __init__(self) -> None:
         self._graphs: dict[str, tuple[ServiceGraph, LoadedGraph]] = {}
+
+    def keep(self, services: Collection[str]) -> None:
+        """Forgets all services but these."""
+        for gone in self._graphs.keys() - services:
+            del self._graphs[gone]
 
     def of(self, service: ServiceRecord) -> ServiceTarget:
         """Returns the target of a service with a release."""

@@ -123,3 +123,15 @@ async def test_the_curve_is_of_the_shared_host_and_is_kept() -> None:
     scene.plan()
     slower = await scene.curves.of(RECORD, scene.target)
     assert slower.best_per_s == pytest.approx(2.5)
+
+
+async def test_nothing_is_kept_of_a_deleted_service() -> None:
+    scene = Scene(latency_s=1.0)
+    scene.report(20, 0.05, 0.15)
+    scene.plan()
+    await scene.curves.of(RECORD, scene.target)
+    for kept in (scene.loads, scene.curves):
+        kept.keep(())
+    assert not scene.loads._seen
+    assert not scene.curves._made
+    assert scene.loads.seen(SERVICE).ended == 0
