@@ -25,6 +25,12 @@ def _quantiles(metric: str) -> tuple[Query, ...]:
     )
 
 
+_ENDED = 'service=~"$service",outcome=~"ok|failed"'
+_MISSED = (
+    f"{_rate('flowmesh_service_slo_missed_total', 'service')} / "
+    f"sum by (service) (rate(flowmesh_service_requests_total{{{_ENDED}}}{_WINDOW}))"
+)
+_MAY_MISS = f"max by (service) (flowmesh_service_slo_miss_rate{_BY})"
 _REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
 _FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
 _SPENT = f"sum(rate(flowmesh_services_usd_total{_WINDOW}))"
@@ -122,6 +128,16 @@ _TIMES = (
         _quantiles("flowmesh_service_latency_seconds"),
         "s",
         "From a request to the end of its answer; long answers take long.",
+    ),
+    Panel(
+        "Misses of the latency target",
+        (
+            Query(f"({_MISSED}) and on (service) {_MAY_MISS}", "{{service}}", needs=_ROUTER),
+            Query(_MAY_MISS, "{{service}} may", needs=_ROUTER),
+        ),
+        "percentunit",
+        "Share of requests later than slo.latency, beside slo.missRate. Above it: fmesh services"
+        " capacity.",
     ),
     Panel(
         "Time to the first event",

@@ -1,4 +1,4 @@
-"""Reads the list of services from the control plane of a cluster.
+"""Reads the list of services from the control plane of a cluster, and reports to it.
 
 While no control plane answers, the router goes on with what it read last.
 """
@@ -12,6 +12,7 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.router_reports import RouterReport
 from flowmesh_core.protocol.router_services import RouterServices
 
 PATH = "/v1/router"
@@ -20,7 +21,7 @@ _OK = 200
 
 
 class ControlClient:
-    """Asks the control plane for the services."""
+    """Asks the control plane for the services, and sends it reports."""
 
     def __init__(self, url: str, token: Path, ca: Path | None) -> None:
         """Connects with each request.
@@ -42,7 +43,7 @@ class ControlClient:
             FlowMeshError: the control plane does not answer, or refuses.
         """
         try:
-            body = await self._body()
+            body = await self._ask("GET")
             if body == self._last:
                 return None
             listed = decode(_decoder, body)
@@ -55,15 +56,33 @@ class ControlClient:
         self._last = body
         return listed
 
-    async def _body(self) -> bytes:
+    async def send(self, report: RouterReport) -> None:
+        """Reports to the control plane.
+
+        Raises:
+            FlowMeshError: the control plane does not answer, or refuses.
+        """
+        try:
+            await self._ask("POST", msgspec.json.encode(report))
+        except (OSError, aiohttp.ClientError, TimeoutError) as e:
+            raise FlowMeshError(
+                f"the control plane does not take a report: {e or type(e).__name__}",
+                where=self._url,
+                remedy="the router reports again every few seconds; requests are served without it",
+            ) from e
+
+    async def _ask(self, method: str, content: bytes | None = None) -> bytes:
         token = await asyncio.to_thread(self._token.read_text, encoding="utf-8")
         secure: ssl.SSLContext | bool = True
         if self._ca is not None:
             secure = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca)
-        headers = {"Authorization": f"Bearer {token.strip()}"}
+        headers = {"Authorization": f"Bearer {token.strip()}", "Content-Type": "application/json"}
+        within = aiohttp.ClientTimeout(total=_WITHIN_S)
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_WITHIN_S)) as session,
-            session.get(self._url, headers=headers, ssl=secure, allow_redirects=False) as response,
+            aiohttp.ClientSession(timeout=within, headers=headers) as session,
+            session.request(
+                method, self._url, data=content, ssl=secure, allow_redirects=False
+            ) as response,
         ):
             body = await response.read()
             if response.status != _OK:

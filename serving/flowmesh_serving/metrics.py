@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from flowmesh_core.protocol.router_services import ServiceEntry
+from flowmesh_serving.request_counts import RequestCounts
+
 _SERVICES_MAX = 200
 _OTHER = "other"
 _TIERS = frozenset({"reference", "inline", "shared", "peer", "relay"})
@@ -19,6 +22,7 @@ class RouterMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._services: dict[str, ServiceMetrics] = {}
+        self._labels: set[str] = set()
         self.requests = Counter(
             "flowmesh_service_requests_total",
             "Requests to services that have ended, by outcome.",
@@ -64,6 +68,18 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+        self.slo_missed = Counter(
+            "flowmesh_service_slo_missed_total",
+            "Requests to services that took longer than the latency target.",
+            ["service"],
+            registry=self.registry,
+        )
+        self.slo_miss_rate = Gauge(
+            "flowmesh_service_slo_miss_rate",
+            "The share of a service's requests that may miss its latency target.",
+            ["service"],
+            registry=self.registry,
+        )
         self.passed_bytes = Counter(
             "flowmesh_service_hop_bytes_total",
             "Bytes of values between stages of services, by tier; of references their number.",
@@ -78,12 +94,29 @@ class RouterMetrics:
         )
 
     def of_service(self, service: str) -> "ServiceMetrics":
-        """Returns the counters of a service; those of ``other`` beyond the first 200."""
+        """Returns the counters of a service, with the label ``other`` beyond the first 200."""
         found = self._services.get(service)
         if found is None:
-            label = service if len(self._services) < _SERVICES_MAX else _OTHER
-            found = self._services[label] = self._services.get(label) or ServiceMetrics(self, label)
+            fits = service in self._labels or len(self._labels) < _SERVICES_MAX
+            label = service if fits else _OTHER
+            self._labels.add(label)
+            found = self._services[service] = ServiceMetrics(self, label)
         return found
+
+    def use(self, services: Mapping[str, ServiceEntry]) -> None:
+        """Counts for these services, and forgets the counts of others."""
+        for gone in self._services.keys() - services.keys():
+            del self._services[gone]
+        self.slo_miss_rate.clear()
+        for name, entry in services.items():
+            found = self.of_service(name)
+            found.counts.target_s = entry.slo_s
+            if entry.slo_s and found.label != _OTHER:
+                self.slo_miss_rate.labels(found.label).set(entry.miss_rate)
+
+    def counts(self) -> Mapping[str, RequestCounts]:
+        """Returns the requests of each service since this router began."""
+        return {name: found.counts for name, found in self._services.items()}
 
     def count_passed(self, passed_bytes: Mapping[str, int]) -> None:
         """Counts bytes of values between stages, by tier; tiers that are unknown are left out."""
@@ -113,6 +146,8 @@ class ServiceMetrics:
     Attributes:
         latency: time from a request to the end of its answer.
         ttft: time from a streamed request to its first event.
+        counts: what this router reports of the service.
+        label: the service, or ``other``.
         tokens_in: of prompts.
         tokens_out: of answers.
     """
@@ -124,21 +159,33 @@ class ServiceMetrics:
         self.tokens_out = metrics.tokens.labels(label, "out")
         self._in_flight = metrics.in_flight.labels(label)
         self._requests = metrics.requests
-        self._label = label
+        self._slo_missed = metrics.slo_missed.labels(label)
+        self.label = label
+        self.counts = RequestCounts()
         self._by_outcome: dict[str, Counter] = {}
 
     @contextlib.contextmanager
     def track_in_flight(self) -> Iterator[None]:
         """Counts a request as in flight during the block."""
         self._in_flight.inc()
+        self.counts.in_flight += 1
         try:
             yield
         finally:
+            self.counts.in_flight -= 1
             self._in_flight.dec()
 
-    def count(self, outcome: str) -> None:
-        """Counts a request that has ended."""
+    def count(self, outcome: str, seconds: float) -> None:
+        """Counts a request that has ended.
+
+        Args:
+            outcome: how.
+            seconds: since it came.
+        """
         counter = self._by_outcome.get(outcome)
         if counter is None:
-            counter = self._by_outcome[outcome] = self._requests.labels(self._label, outcome)
+            counter = self._by_outcome[outcome] = self._requests.labels(self.label, outcome)
         counter.inc()
+        self.latency.observe(seconds)
+        if self.counts.end(outcome, seconds):
+            self._slo_missed.inc()

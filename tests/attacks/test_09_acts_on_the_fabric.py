@@ -30,6 +30,7 @@ FABRIC: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/v1/request-log/check", None),
     ("POST", "/v1/runs/x/resume", {}),
     ("GET", "/v1/router", None),
+    ("POST", "/v1/router", {"router": "a", "age_s": 1.0}),
     ("GET", "/metrics", None),
 )
 OPEN_TO_USERS = {"/v1/engines", "/v1/runs", "/v1/receipts", "/v1/audits", "/v1/quarantine"}

@@ -15,7 +15,7 @@ from tests.attacks.one_fabric import fabric_at
 from tests.blob_views import blobs_of, token_of
 from tests.flowmesh_control.fabric import workflow
 
-from flowmesh_cli.workflows.local_inputs import missing_files
+from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_core.errors import BlobCorruptError, DamagedRecordError, StoreError
 from flowmesh_core.units import Digest
 from flowmesh_store.blobs import BlobView

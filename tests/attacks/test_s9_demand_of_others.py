@@ -8,15 +8,18 @@ from tests.flowmesh_core.machine.world import World
 from tests.flowmesh_core.placement.builders import signature
 
 from flowmesh_control.serving.fleet import fleet_view
-from flowmesh_control.serving.replica_scaler import ReplicaScaler
+from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
+from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
+from flowmesh_core.stages.service_graph import LoadedGraph, graph_without_stages
 
 INFO = signature("model", memory_mib=100, engine="test.noop", capacity=4)
 OPENING = PrewarmSpec(INFO.signature, "test.noop", 1, 1, memory_mib=100)
 DEMAND = ComponentDemand("team-a/ask", "llm", "r1", INFO, OPENING, wanted=1)
 GIVEN = ServingReplica("team-a/ask/llm/r1/0", "team-a/ask", "llm", "r1", OPENING)
+TARGETS = {DEMAND.service: ServiceTarget(0.0, LoadedGraph(graph_without_stages(["llm"])))}
 
 
 class Scene:
@@ -26,14 +29,15 @@ class Scene:
         self.world = World()
         self.world.join("attacker", "honest", "third", replicas=())
         self.world.apply(ServingPlanChanged({"honest": (GIVEN,)}))
-        self.scaler = ReplicaScaler(self.world.machine.state)
+        loads = ServiceLoads(dict, lambda: self.world.now)
+        self.scaler = ReplicaScaler(self.world.machine.state, loads)
         self.plan()
 
     def plan(self) -> dict[str, list[str]]:
         """Plans, and returns where replicas are."""
         world, most = self.world, {DEMAND.key: 3}
         fleet = fleet_view(world.machine.state, (), world.now)
-        placed = self.scaler.plan([DEMAND], most, fleet, world.now)
+        placed = self.scaler.plan([DEMAND], most, TARGETS, fleet, world.now)
         return {w: [r.replica_id for r in found] for w, found in placed.workers.items()}
 
     def report(self, worker: str) -> dict[str, list[str]]:

@@ -6,7 +6,7 @@ from flowmesh_control.auth.users import User
 from flowmesh_control.errors import AuthorizationUnavailableError
 
 VIEW = frozenset({"get", "list"})
-EDIT = VIEW | {"create", "update", "delete"}
+EDIT = VIEW | {"create", "update", "delete", "post"}
 
 
 class TableOfUsers:

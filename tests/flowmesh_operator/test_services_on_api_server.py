@@ -119,7 +119,7 @@ def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
         now = datetime.datetime.now(datetime.UTC)
         for name, content in gateway_certificate(["localhost"], 1, now).items():
             (made.root / name).write_bytes(content)
-        grant_everywhere(api_server, "ben", "get", "--non-resource-url=/v1/router")
+        grant_everywhere(api_server, "ben", "get,post", "--non-resource-url=/v1/router")
         (made.root / "router").write_text(api_server.token_of("ben"))
         found = Cluster(made, api_server.namespace(), free_port(), free_port())
         made.operator(

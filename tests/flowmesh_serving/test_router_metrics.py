@@ -6,8 +6,8 @@ from flowmesh_serving.metrics import RouterMetrics
 def test_services_beyond_the_first_200_count_as_other() -> None:
     metrics = RouterMetrics()
     for number in range(203):
-        metrics.of_service(f"ns/s{number}").count("ok")
-    metrics.of_service("ns/s0").count("ok")
+        metrics.of_service(f"ns/s{number}").count("ok", 0.01)
+    metrics.of_service("ns/s0").count("ok", 0.01)
     text = metrics.text({}).decode()
     assert 'requests_total{outcome="ok",service="ns/s0"} 2.0' in text
     assert 'requests_total{outcome="ok",service="ns/s199"} 1.0' in text

@@ -37,6 +37,7 @@ from flowmesh_api.v1 import (
     withheld,
 )
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.protocol.router_reports import RouterReport
 from flowmesh_core.protocol.router_services import RouterServices
 
 FOLDER = Path(__file__).parent / "api"
@@ -78,11 +79,13 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /v1/services": services.ServiceList,
     "GET /v1/services/{name}": services.ServiceStatus,
     "GET /v1/services/{name}/why": services.ServiceReasons,
+    "GET /v1/services/{name}/capacity": services.ServiceCapacity,
     "DELETE /v1/services/{name}": services.ServiceDeleted,
     "POST /v1/services/{name}/tokens": services.ServiceTokenCreated,
     "GET /v1/services/{name}/tokens": services.ServiceTokenList,
     "DELETE /v1/services/{name}/tokens/{id}": services.ServiceTokenRevoked,
     "GET /v1/router": RouterServices,
+    "POST /v1/router": services.RouterReportTaken,
     "GET /v1/lineage/{name}": lineage.LineageWalk,
     "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
     "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
@@ -137,6 +140,7 @@ BODY_TYPES: dict[str, Any] = {
     "POST /v1/runs/{uid}/audit": audit.AuditBody,
     "POST /v1/services": services.ServiceApplication,
     "POST /v1/services/{name}/tokens": services.ServiceTokenRequest,
+    "POST /v1/router": RouterReport,
     "PUT /v1/policies": list[fabric.CachePolicy],
     "POST /v1/withheld": withheld.WithholdBody,
     "POST /v1/withheld/release": withheld.ReleaseBody,

@@ -240,6 +240,13 @@ async def _services(recorder: Recorder, fabric: Fabric) -> None:
     )
     await recorder.ask(fabric, "services.tokens.list", f"GET {tokens}", space, name="ask")
     await recorder.ask(fabric, "router", "GET /v1/router")
+    counts = {"came": 3, "ended": 2, "missed": 1, "refused": 1, "latency": [0, 1, 1]}
+    unknown = {"replica_id": "team-a/ask/llm/r1/0", "sizes": [1], "seconds": [0.1], "cap": 1}
+    reported = [{"service": "team-a/ask", **counts, "replicas": [unknown]}]
+    report = {"router": "a1b2c3d4e5f60718", "age_s": 5.0, "services": reported}
+    await recorder.ask(fabric, "router.report", "POST /v1/router", body=report)
+    capacity = "GET /v1/services/{name}/capacity"
+    await recorder.ask(fabric, "services.capacity", capacity, space, name="ask")
     one = {"name": "ask", "id": made["id"]}
     route = f"DELETE {tokens}/{{id}}"
     await recorder.ask(fabric, "services.tokens.revoke", route, space, **one)

@@ -448,6 +448,7 @@ _ENTRY = ServiceEntry(
     request_bytes_max=65_536,
     max_in_flight=13,
     request_schema={"type": "object"},
+    miss_rate=0.05,
 )
 _COMPONENT = ComponentPlan(
     name="llm",

@@ -38,12 +38,36 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A condition, as of a Kubernetes object; ``status`` is True or False."""
+    """A condition, as of a Kubernetes object; ``status`` is True, False or Unknown."""
 
     type: str
     status: str
     reason: str
     message: str = ""
+
+
+class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The requests of a service in the last five minutes, as its routers count them.
+
+    Attributes:
+        rate_per_s: that came in the last minute.
+        came: all; ``refused`` those that were not taken.
+        ended: those that were answered or failed, and those given up after the latency target.
+        missed: of those, the ones that took longer than the latency target.
+        p50_s: the median latency of answers; ``p99_s`` the 99th percentile; exact to a fifth.
+        latency_s: the latency target; 0 for none.
+        miss_rate: the share of requests that may miss it.
+    """
+
+    rate_per_s: float = 0.0
+    came: int = 0
+    refused: int = 0
+    ended: int = 0
+    missed: int = 0
+    p50_s: float = 0.0
+    p99_s: float = 0.0
+    latency_s: float = 0.0
+    miss_rate: float = 0.0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,6 +81,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         generation: raised when its content changes.
         release: the set of digests that its replicas load; empty before there is one.
         paid_nanousd: what its replicas have cost.
+        requests: those of the last minutes.
     """
 
     name: str
@@ -69,6 +94,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     replicas: tuple[ServiceReplicas, ...] = ()
     conditions: tuple[ServiceCondition, ...] = ()
     paid_nanousd: int = 0
+    requests: ServiceRequests = ServiceRequests()
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -109,6 +135,55 @@ class ServiceReasons(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     namespace: str
     components: tuple[ComponentReasons, ...] = ()
+
+
+class CapacityPoint(msgspec.Struct, frozen=True):
+    """What is predicted of a service at one load.
+
+    Attributes:
+        rate_per_s: requests a second.
+        p50_s: the median latency; ``p99_s`` the 99th percentile.
+        miss_rate: the share of requests later than the latency target.
+    """
+
+    rate_per_s: float
+    p50_s: float
+    p99_s: float
+    miss_rate: float
+
+
+class StageTime(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A stage of the slowest path of a service.
+
+    Attributes:
+        alone_s: the measured time of a request alone; 0 before it is measured.
+        replicas: of its component, those that are ready and measured.
+    """
+
+    stage: str
+    component: str
+    alone_s: float = 0.0
+    replicas: int = 0
+
+
+class ServiceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The response to ``GET /v1/services/{name}/capacity``: its capacity curve.
+
+    Attributes:
+        points: by load, ascending; none where ``reason`` says what is missing.
+        stages: of the slowest path, which the points are for.
+        requests: what is measured.
+        best_per_s: the requests a second at which its busiest part is just always busy; 0 where it
+            is not known.
+    """
+
+    name: str
+    namespace: str
+    points: tuple[CapacityPoint, ...] = ()
+    stages: tuple[StageTime, ...] = ()
+    requests: ServiceRequests = ServiceRequests()
+    best_per_s: float = 0.0
+    reason: str = ""
 
 
 class ServiceList(msgspec.Struct, frozen=True):
@@ -166,3 +241,13 @@ class ServiceTokenRevoked(msgspec.Struct, frozen=True):
 
 class ServiceDeleted(msgspec.Struct, frozen=True):
     """The response to ``DELETE /v1/services/{name}``."""
+
+
+class RouterReportTaken(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The response to ``POST /v1/router``.
+
+    Attributes:
+        ignored: parts of the report that do not count, such as those of a service that is deleted.
+    """
+
+    ignored: int = 0

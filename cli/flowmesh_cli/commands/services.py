@@ -19,7 +19,8 @@ ServiceNamespace = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     services = typer.Typer(no_args_is_help=True, help="Show services and their replicas.")
-    for name, command in (("list", list_services), ("show", show), ("why", why)):
+    verbs = (("list", list_services), ("show", show), ("why", why), ("capacity", capacity))
+    for name, command in verbs:
         services.command(name)(guarded(placed(command)))
     services.command("manifest")(guarded(manifest))
     app.add_typer(services, name="services", rich_help_panel=PANEL)
@@ -58,6 +59,19 @@ def why(
     from flowmesh_cli.verbs.services import explain_service  # noqa: PLC0415
 
     explain_service(name, namespace=namespace, place=place, as_json=json)
+
+
+def capacity(
+    name: ServiceArgument,
+    *,
+    namespace: ServiceNamespace = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show latency and late replies of a service by load, as predicted."""
+    from flowmesh_cli.verbs.service_capacity import show_capacity  # noqa: PLC0415
+
+    show_capacity(name, namespace=namespace, place=place, as_json=json)
 
 
 def manifest(

@@ -5,6 +5,7 @@
     .flowmesh/serving/lock           locked by the `fmesh serve` that has the router
     .flowmesh/serving/services.json  what the router offers; tokens are in it as hashes only
     .flowmesh/serving/endpoint.json  address and tokens, for `fmesh call` and `fmesh load`
+    .flowmesh/serving/reports.json   what the router has counted, for the control plane
     .flowmesh/serving/router.log     what the router prints
 """
 
@@ -24,6 +25,7 @@ from flowmesh_cli.connection.state_dir import StateDir
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.decoding import decode
+from flowmesh_core.protocol.router_reports import RouterReport
 from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_serving.service_file import write_services
 from flowmesh_worker.ipc.host_directory import socket_folder
@@ -33,6 +35,7 @@ _END_WITHIN_S = 10.0
 _POLL_S = 0.05
 _TOKEN_BYTES = 24
 _SOCKET = "hubs.sock"
+_REPORTS = "reports.json"
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -48,6 +51,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 _endpoints = msgspec.json.Decoder(Endpoint)
+_reports = msgspec.json.Decoder(RouterReport)
 
 
 def hub_socket(state: Path) -> Path:
@@ -91,6 +95,7 @@ class LocalRouter:
         self._port = port
         self._process: subprocess.Popen[bytes] | None = None
         self._entries: tuple[ServiceEntry, ...] = ()
+        self._reported_ns = 0
         self._lock = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -117,6 +122,7 @@ class LocalRouter:
         tokens = {s.model: f"fm-{secrets.token_urlsafe(_TOKEN_BYTES)}" for s in services}
         self._entries = tuple(_with_token(service, tokens[service.model]) for service in services)
         write_services(self._folder / "services.json", self._entries)
+        (self._folder / _REPORTS).unlink(missing_ok=True)  # of an earlier router
         self._spawn()
         found = Endpoint(f"{self.url}/v1", tokens)
         target = self._folder / "endpoint.json"
@@ -138,6 +144,19 @@ class LocalRouter:
         )
         if self._entries != before:
             write_services(self._folder / "services.json", self._entries)
+
+    def report(self) -> RouterReport | None:
+        """Returns the router's newest report; None where there is none since the last time."""
+        path = self._folder / _REPORTS
+        try:
+            written_ns = path.stat().st_mtime_ns
+            if written_ns == self._reported_ns:
+                return None
+            found = decode(_reports, path.read_bytes())
+        except (OSError, msgspec.DecodeError):  # not yet, or of another release: the next one
+            return None
+        self._reported_ns = written_ns
+        return found
 
     def restart_if_ended(self) -> int | None:
         """Starts the router again on the same port if it has ended; returns its exit code then."""
@@ -188,6 +207,7 @@ class LocalRouter:
             "--hubs": self._socket,
             "--services": self._folder / "services.json",
             "--ready-file": ready,
+            "--reports": self._folder / _REPORTS,
             "--parent": os.getpid(),
         }
         options = [part for name, value in given.items() for part in (name, str(value))]

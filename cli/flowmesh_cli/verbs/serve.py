@@ -8,7 +8,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_api.v1.services import ServiceApplication, ServiceDeleted, ServiceStatus
+from flowmesh_api.v1.services import (
+    RouterReportTaken,
+    ServiceApplication,
+    ServiceDeleted,
+    ServiceStatus,
+)
 from flowmesh_cli.attach import FabricSession, attach_here
 from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.state_dir import state_dir as state_of
@@ -154,6 +159,14 @@ class _Serving:
             for offer in offers:
                 with contextlib.suppress(CliError):  # it is away, and what was placed holds
                     self._status(offer.name, offer.namespace)
+            self._report()
+
+    def _report(self) -> None:
+        """Passes the router's newest report to the control plane; a lost one is made up later."""
+        report = self._router.report()
+        if report is not None:
+            with contextlib.suppress(CliError):
+                self._http.ask("POST", "/v1/router", RouterReportTaken, document=report)
 
     def _check(self) -> None:
         fabric = self._session.fabric
@@ -193,7 +206,7 @@ def _reason(status: ServiceStatus) -> str:
     """Returns what a service waits for, or why it has failed."""
     reasons = dict.fromkeys(
         [r.reason for r in status.replicas if r.reason]
-        + [c.message for c in status.conditions if c.status != "True" and c.message]
+        + [c.message for c in status.conditions if c.status == "False" and c.message]
     )
     return "; ".join(reasons)
 

@@ -2,7 +2,12 @@
 
 from pathlib import Path
 
-from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
+from flowmesh_api.v1.services import (
+    ServiceList,
+    ServiceReasons,
+    ServiceRequests,
+    ServiceStatus,
+)
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
@@ -15,7 +20,7 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
     """Lists the services of a namespace."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        wanted = _namespace(http, namespace)
+        wanted = chosen_namespace(http, namespace)
         found = http.get("/v1/services", ServiceList, namespace=wanted)
     if as_json:
         terminal.answer(found)
@@ -24,11 +29,11 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         terminal.note(f"namespace {wanted or 'default'} has no service")
         return
     rows = [
-        [s.name, s.model, s.phase, _replicas(s), usd(s.paid_nanousd), _reason(s)]
+        [s.name, s.model, s.phase, _replicas(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
         for s in found.services
     ]
     terminal.table(
-        ["service", "model", "phase", "ready", "cost", "reason"], rows, right="ready cost"
+        ["service", "model", "phase", "ready", "slo", "cost", "reason"], rows, right="ready cost"
     )
 
 
@@ -37,7 +42,7 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}", ServiceStatus, namespace=_namespace(http, namespace)
+            f"/v1/services/{name}", ServiceStatus, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -51,6 +56,7 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     for condition in found.conditions:
         text = f"{condition.status}, {condition.reason}"
         terminal.text(f"{condition.type:<10} {text}{_after(condition.message)}")
+    terminal.text(f"requests   {requests_text(found.requests)}")
     for one in found.replicas:
         on = f" on {', '.join(one.workers)}" if one.workers else ""
         terminal.text(
@@ -63,7 +69,7 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}/why", ServiceReasons, namespace=_namespace(http, namespace)
+            f"/v1/services/{name}/why", ServiceReasons, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -91,7 +97,8 @@ def print_manifest(file: Path, *, namespace: str) -> None:
     Terminal(as_json=True).answer(read_service(file, namespace).document)
 
 
-def _namespace(http: ApiClient, namespace: str) -> str:
+def chosen_namespace(http: ApiClient, namespace: str) -> str:
+    """Returns the namespace that was given, or else the fabric's own."""
     return namespace or http.namespace or http.default_namespace
 
 
@@ -100,9 +107,30 @@ def _replicas(service: ServiceStatus) -> str:
     return f"{ready}/{wanted}"
 
 
+def requests_text(seen: ServiceRequests) -> str:
+    """Returns the requests of the last minutes as a sentence."""
+    if not seen.came:
+        return "none in the last 5 minutes"
+    text = f"{seen.rate_per_s:.3g}/s; in 5 minutes {seen.came}, of which {seen.refused} refused"
+    if seen.ended:
+        text += f"; p50 {seen.p50_s * 1e3:.0f} ms, p99 {seen.p99_s * 1e3:.0f} ms"
+    if seen.ended and seen.latency_s:
+        text += (
+            f"; {seen.missed} of {seen.ended} later than {seen.latency_s * 1e3:.0f} ms"
+            f" ({seen.missed / seen.ended:.1%}, {100 * seen.miss_rate:.3g}% may)"
+        )
+    return text
+
+
+def _slo(service: ServiceStatus) -> str:
+    """Returns whether a service meets its SLO; ``-`` for one without a latency target."""
+    met = (c.status for c in service.conditions if c.type == "MeetsSlo")
+    return {"True": "met", "False": "missed", "Unknown": "unknown"}.get(next(met, ""), "-")
+
+
 def _reason(service: ServiceStatus) -> str:
     return "; ".join(
-        dict.fromkeys(c.message for c in service.conditions if c.status != "True" and c.message)
+        dict.fromkeys(c.message for c in service.conditions if c.status == "False" and c.message)
     )
 
 

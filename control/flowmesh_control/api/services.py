@@ -1,10 +1,11 @@
-"""HTTP handlers of services and their tokens, and of what routers read."""
+"""HTTP handlers of services and their tokens, and of what routers read and report."""
 
 import msgspec
 from aiohttp import web
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import (
+    RouterReportTaken,
     ServiceApplication,
     ServiceDeleted,
     ServiceList,
@@ -19,7 +20,8 @@ from flowmesh_control.api.authorization import (
     fabric_route,
     limited,
 )
-from flowmesh_control.api.request_body import body_of, decode_body
+from flowmesh_control.api.request_body import body_of, decode_body, read_body
+from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.errors import ConflictError
@@ -28,10 +30,12 @@ from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
 from flowmesh_control.serving.service_tokens import ServiceTokens
 from flowmesh_core.errors import FlowMeshError, SpecError
+from flowmesh_core.protocol.router_reports import REPORT_BYTES_MAX, RouterReport
 
 COMMAS_MAX = 1000
 """In the document of a service: it is checked on the event loop, each of its problems in 0.2 ms."""
 _decoder = msgspec.json.Decoder(ServiceApplication)
+_report_decoder = msgspec.json.Decoder(RouterReport)
 _token_decoder = msgspec.json.Decoder(ServiceTokenRequest)
 TOKEN_VALID_S_MAX = 10 * 366 * 86400.0
 
@@ -79,11 +83,20 @@ class ServiceHandlers:
             Route("GET", "/v1/services", self.list, Verb.LIST, services, query),
             Route("GET", one, self.show, Verb.GET, services, query),
             Route("GET", f"{one}/why", self.why, Verb.GET, services, query),
+            Route("GET", f"{one}/capacity", self.capacity, Verb.GET, services, query),
             Route("DELETE", one, self.delete, Verb.DELETE, services, query),
             Route("POST", tokens, self.create_token, Verb.UPDATE, services, query),
             Route("GET", tokens, self.tokens, Verb.GET, services, query),
             Route("DELETE", token, self.revoke_token, Verb.UPDATE, services, query),
             fabric_route("GET", "/v1/router", self.for_routers, Verb.GET, Resource.ROUTER),
+            fabric_route(
+                "POST",
+                "/v1/router",
+                self.report,
+                Verb.POST,
+                Resource.ROUTER,
+                logging=Logging.COUNTED,  # each router sends one every few seconds
+            ),
         ]
 
     async def apply(self, call: AuthorizedRequest) -> web.Response:
@@ -117,6 +130,11 @@ class ServiceHandlers:
         """``GET /v1/services/{name}/why?namespace=`` → its replicas, each with its reason."""
         service = self._registry.get(call.namespace, call.request.match_info["name"])
         return json_response(self._planner.reasons(service))
+
+    async def capacity(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/services/{name}/capacity?namespace=`` → its capacity curve."""
+        service = self._registry.get(call.namespace, call.request.match_info["name"])
+        return json_response(await self._planner.capacity(service))
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/services/{name}?namespace=``."""
@@ -159,6 +177,11 @@ class ServiceHandlers:
     async def for_routers(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/router`` → ``RouterServices``: all services with the hashes of their tokens."""
         return json_response(self._tokens.for_routers(self._planner.placed))
+
+    async def report(self, call: AuthorizedRequest) -> web.Response:
+        """``POST /v1/router``: ``RouterReport`` → :class:`RouterReportTaken`."""
+        report = await read_body(call.request, _report_decoder, REPORT_BYTES_MAX)
+        return json_response(RouterReportTaken(self._planner.loads.observe(report)))
 
     def _check_changeable(self) -> None:
         if self._objects:

@@ -16,13 +16,14 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Verb(StrEnum):
-    """RBAC verbs."""
+    """RBAC verbs; ``POST`` is one on paths, whose verbs are those of HTTP."""
 
     GET = "get"
     LIST = "list"
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
+    POST = "post"
 
 
 class Resource(StrEnum):

@@ -10,6 +10,7 @@ import msgspec
 from flowmesh_api.v1.services import (
     ComponentReasons,
     ReplicaPlacement,
+    ServiceCapacity,
     ServiceCondition,
     ServiceReasons,
     ServiceReplicas,
@@ -21,9 +22,12 @@ from flowmesh_control.records.service_records import (
     ServiceRecord,
     ServiceRelease,
 )
+from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
+from flowmesh_control.serving.service_loads import ServiceLoads
+from flowmesh_control.serving.service_slo import ServiceTargets, condition_of, requests_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
@@ -54,6 +58,7 @@ class ReplicaPlanner:
 
     Attributes:
         plan: the last one.
+        loads: what routers report of the replicas that it has placed.
     """
 
     def __init__(
@@ -85,8 +90,11 @@ class ReplicaPlanner:
         self._routers = routers
         self._post_and_wait = post_and_wait
         self._clock = clock
-        self._scaler = ReplicaScaler(state)
         self.plan = ServingPlan()
+        self.loads = ServiceLoads(self._placed_by_service, clock)
+        self._scaler = ReplicaScaler(state, self.loads)
+        self._targets = ServiceTargets()
+        self._curves = CapacityCurves(state, self._scaler, self.loads)
 
     async def run(self) -> None:
         """Imports models and plans replicas until it is cancelled.
@@ -111,16 +119,20 @@ class ReplicaPlanner:
         """
         if self._state.reserved_pools is None:
             return
-        services = [s for s in self._registry.all() if s.release is not None]
+        known = self._registry.all()
+        for kept in (self.loads, self._targets, self._curves):
+            kept.keep({s.id for s in known})
+        services = [s for s in known if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
             self._scaler.clear()
             return
         demands = [d for s in services for d in self._demands(s)]
         most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
+        targets = {s.id: self._targets.of(s) for s in services}
         now_s = self._clock()
         fleet = fleet_view(self._state, self._pools(), now_s)
-        self.plan = self._scaler.plan(demands, most, fleet, now_s)
+        self.plan = self._scaler.plan(demands, most, targets, fleet, now_s)
         if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
             await self._post_and_wait(ServingPlanChanged(self.plan.workers, self._routers))
 
@@ -136,6 +148,11 @@ class ReplicaPlanner:
             replicas = tuple(self._replicas(service, release, c) for c in release.components)
         least = {c.plan.name: c.plan.replicas_min for c in _components(service)}
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
+        conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
+        seen = self.loads.seen(service.id)
+        if service.release is not None and service.entry.slo_s:
+            target = self._targets.of(service)
+            conditions.append(condition_of(service, target, self._scaler.made, seen))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -145,8 +162,9 @@ class ReplicaPlanner:
             created_s=service.created_s,
             release=service.release.name if service.release is not None else "",
             replicas=replicas,
-            conditions=(ServiceCondition("Accepted", "True", "Valid"), ready),
+            conditions=tuple(conditions),
             paid_nanousd=self._state.service_spend[service.id],
+            requests=requests_of(service, seen),
         )
 
     def reasons(self, service: ServiceRecord) -> ServiceReasons:
@@ -157,9 +175,22 @@ class ReplicaPlanner:
             tuple(self._reasons(service, c) for c in _components(service)),
         )
 
+    async def capacity(self, service: ServiceRecord) -> ServiceCapacity:
+        """Returns the capacity curve of a service."""
+        target = None if service.release is None else self._targets.of(service)
+        return await self._curves.of(service, target)
+
     def placed(self, service: ServiceRecord) -> dict[str, str]:
         """Returns the workers of a service's replicas, by the replica's id."""
         return self._placed(f"{service.id}/")
+
+    def _placed_by_service(self) -> dict[str, dict[str, str]]:
+        """Returns the workers of all replicas: service → replica's id → worker."""
+        found: dict[str, dict[str, str]] = {s.id: {} for s in self._registry.all()}
+        for worker, replicas in self.plan.workers.items():
+            for replica in replicas:
+                found.setdefault(replica.service, {})[replica.replica_id] = worker
+        return found
 
     def _placed(self, prefix: str) -> dict[str, str]:
         return {

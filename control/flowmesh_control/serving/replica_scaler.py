@@ -1,11 +1,17 @@
 """Plans replicas between the least and the most number by what they do.
 
 Called by ``replica_planner`` with each plan. Only replicas that the control plane has sent to a
-worker count: what a worker reports of others changes nothing.
+worker count: what a worker or a router reports of others changes nothing.
+
+Engines are measured by what their workers report: the work of their calls, and steps of it.
+Components of Python code are measured by what routers report: requests, and batches.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 
+from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_core.machine.state import State
 from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
 from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
@@ -18,8 +24,22 @@ from flowmesh_core.serving.plan.serving_plan import (
     plan,
 )
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 _READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceTarget:
+    """What a service wants of its replies.
+
+    Attributes:
+        latency_s: when one is late; 0 for never.
+        graph: the stages of a request.
+    """
+
+    latency_s: float
+    graph: LoadedGraph
 
 
 class ReplicaScaler:
@@ -28,51 +48,121 @@ class ReplicaScaler:
     Attributes:
         state: the machine's.
         made: the last plan.
+        components: (service, component) → what it was made from.
     """
 
-    def __init__(self, state: State) -> None:
-        """Has measured nothing yet."""
+    def __init__(self, state: State, loads: ServiceLoads) -> None:
+        """Has measured nothing yet.
+
+        Args:
+            state: the machine's.
+            loads: what routers report.
+        """
         self.state = state
+        self._loads = loads
         self._meter = LoadMeter()
         self.made = ServePlan(ServingPlan())
+        self.components: dict[tuple[str, str], PlannedComponent] = {}
 
     def clear(self) -> None:
         """Forgets the last plan: all services are deleted."""
         self.made = ServePlan(ServingPlan())
+        self.components = {}
 
     def plan(
         self,
         demands: Sequence[ComponentDemand],
         most: Mapping[tuple[str, str], int],
+        targets: Mapping[str, ServiceTarget],
         fleet: FleetView,
         now_s: float,
     ) -> ServingPlan:
         """Returns where replicas should be.
 
         Args:
-            demands: of the components of all services, each with its least number of replicas.
+            demands: of the components of all services, each with its least number of replicas;
+                those of a service side by side.
             most: (service, component) → the most replicas.
+            targets: by service.
             fleet: what there is.
             now_s: the time.
         """
         self._meter.observe(self._readings(demands, fleet), now_s)
+        replicas = self._replicas(fleet)
         classes = {w.shape.device_class for w in fleet.workers}
-        services = [
-            PlannedService(
-                (
-                    PlannedComponent(
-                        demand,
-                        most[demand.key],
-                        self._meter.units_per_s(demand.key, now_s),
-                        profiles=self._profiles(demand, classes),
-                        memory_cap=_calls_max(demand),
-                    ),
-                )
+        services = []
+        for service, found in groupby(demands, key=lambda demand: demand.service):
+            target = targets[service]
+            components = tuple(
+                self._batched(d, target.graph, most[d.key], replicas.get(d.key, {}))
+                or self._engine(d, target.graph, most[d.key], (classes, now_s))
+                for d in found
             )
-            for demand in demands
-        ]
+            services.append(
+                PlannedService(components, latency_s=target.latency_s, graph=target.graph)
+            )
+        self.components = {c.demand.key: c for s in services for c in s.components}
         self.made = plan(ServingState(services, fleet, self.made.counts), now_s)
         return self.made.placement
+
+    def _batched(
+        self, demand: ComponentDemand, graph: LoadedGraph, most: int, replicas: Mapping[str, str]
+    ) -> PlannedComponent | None:
+        """Returns what is known of a component that forms batches; None where nothing is.
+
+        Args:
+            demand: what a replica is.
+            graph: the stages of its service.
+            most: the most replicas.
+            replicas: by id, the class of their device.
+        """
+        profiles = self._loads.profiles(replicas)
+        if not profiles:
+            return None
+        caps = [known.cap for i in replicas if (known := self._loads.replica(i)) is not None]
+        visits = _visits(graph, demand.component)
+        calls_per_s = self._loads.seen(demand.service).taken_per_s * visits
+        return PlannedComponent(demand, most, calls_per_s, visits, profiles, memory_cap=max(caps))
+
+    def _engine(
+        self,
+        demand: ComponentDemand,
+        graph: LoadedGraph,
+        most: int,
+        seen: tuple[Collection[str], float],
+    ) -> PlannedComponent:
+        """Returns what is known of an engine, in the unit of its work.
+
+        Args:
+            demand: what a replica is.
+            graph: the stages of its service.
+            most: the most replicas.
+            seen: the classes of all devices, and the time.
+        """
+        classes, now_s = seen
+        visits = _visits(graph, demand.component)
+        calls_per_s = self._loads.seen(demand.service).taken_per_s * visits
+        units_per_s = self._meter.units_per_s(demand.key, now_s)
+        return PlannedComponent(
+            demand,
+            most,
+            units_per_s,
+            visits,
+            self._profiles(demand, classes),
+            memory_cap=_calls_max(demand),
+            steps_per_call=(units_per_s or 0.0) / calls_per_s if calls_per_s else 0.0,
+        )
+
+    def _replicas(self, fleet: FleetView) -> dict[tuple[str, str], dict[str, str]]:
+        """Returns the class of device of each replica, by its component and its id."""
+        classes = {w.name: w.shape.device_class for w in fleet.workers}
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for name, worker in self.state.workers.items():
+            if name in classes:
+                for replica in worker.replicas or ():
+                    key = replica.service, replica.component
+                    found.setdefault(key, {})[replica.replica_id] = classes[name]
+        return found
 
     def _readings(
         self, demands: Iterable[ComponentDemand], fleet: FleetView
@@ -99,6 +189,11 @@ class ReplicaScaler:
             c: self._meter.profile(demand.info.signature, c, _calls_max(demand)) for c in classes
         }
         return {c: profile for c, profile in found.items() if profile is not None}
+
+
+def _visits(graph: LoadedGraph, component: str) -> float:
+    """Returns how often a request calls a component."""
+    return float(sum(s.stage.component == component for s in graph.stages.values()))
 
 
 def _calls_max(demand: ComponentDemand) -> int:

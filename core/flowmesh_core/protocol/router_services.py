@@ -51,6 +51,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         request_bytes_max: the largest request of a service with stages.
         max_in_flight: requests of a service with stages that have not ended, of all callers.
         request_schema: the JSON schema of requests to a service with stages; empty for none.
+        miss_rate: the share of requests that may take longer than ``slo_s``.
     """
 
     service: str
@@ -68,6 +69,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     request_bytes_max: int = 1 << 20
     max_in_flight: int = DEFAULT_IN_FLIGHT_MAX
     request_schema: dict[str, Any] = {}
+    miss_rate: float = 0.01
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -1,7 +1,7 @@
 """The measured time of a component's batches, by batch size."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,12 @@ class BatchProfile(msgspec.Struct, frozen=True):
         """Returns the profile with these seconds by batch size."""
         sizes = tuple(sorted(seconds))
         return cls(sizes, tuple(seconds[b] for b in sizes))
+
+    @classmethod
+    def mean(cls, profiles: "Sequence[BatchProfile]") -> "BatchProfile":
+        """Returns the mean of at least one profile, at all sizes that any of them has."""
+        sizes = sorted({size for profile in profiles for size in profile.sizes})
+        return cls.of({b: sum(p.at(b) for p in profiles) / len(profiles) for b in sizes})
 
     @property
     def largest(self) -> int:

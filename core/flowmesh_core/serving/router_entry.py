@@ -15,23 +15,25 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
     Args:
         service: the checked document.
         graph: its stages, compiled; None for a service of one engine, which has no limits of its
-            own.
+            own: its latency target is measured, and changes nothing about requests.
     """
     metadata, spec = service.metadata, service.spec
     name = f"{metadata.namespace}/{metadata.name}"
     model = spec.openai.model if spec.openai is not None else metadata.name
-    if graph is None:
-        return ServiceEntry(name, model)
     limits, slo = spec.limits, spec.slo
+    slo_s = seconds(slo.latency) if slo.latency else 0.0
+    if graph is None:
+        return ServiceEntry(name, model, slo_s=slo_s, miss_rate=slo.miss_rate)
     return ServiceEntry(
         name,
         model,
         timeout_s=seconds(limits.timeout) if limits.timeout else DEFAULT_TIMEOUT_S,
         in_flight_max=limits.max_in_flight,
         graph=graph,
-        slo_s=seconds(slo.latency) if slo.latency else 0.0,
+        slo_s=slo_s,
         on_late=slo.on_late,
         request_bytes_max=byte_count(limits.max_request_bytes),
         max_in_flight=limits.max_in_flight,
         request_schema=spec.request.schema_,
+        miss_rate=slo.miss_rate,
     )

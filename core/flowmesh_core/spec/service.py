@@ -171,6 +171,12 @@ class SloSpec(SpecModel):
     latency: Duration | None = Field(
         default=None, description="Time from a request to its reply, such as 4s."
     )
+    miss_rate: float = Field(
+        default=0.01,
+        ge=0.0001,
+        le=1,
+        description="The share of requests that may take longer, such as 0.01.",
+    )
     on_late: Literal["refuse", "demote", "serve"] = Field(
         default="demote",
         description="What becomes of a request that cannot be in time: refuse ends it at once,"

@@ -4,6 +4,7 @@ Made by :mod:`flowmesh_core.graph.service_stages`; a router reads it with its li
 sends it to the hubs, which know it by its digest.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -60,6 +61,12 @@ class ServiceGraph(msgspec.Struct, frozen=True, array_like=True, omit_defaults=T
 
     stages: tuple[Stage, ...]
     reply: dict[str, str]
+
+
+def graph_without_stages(components: Iterable[str]) -> ServiceGraph:
+    """Returns the stages of a service that has none: one call of each component."""
+    names = tuple(components)
+    return ServiceGraph(tuple(Stage(n, n, "") for n in names), {n: n for n in names})
 
 
 class LoadedStage:

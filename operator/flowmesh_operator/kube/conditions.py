@@ -7,13 +7,15 @@ from typing import Any
 
 from flowmesh_operator.kube.timestamps import timestamp
 
+_STATUS = {True: "True", False: "False", None: "Unknown"}
+
 
 @dataclass(frozen=True, slots=True)
 class ConditionUpdate:
-    """The new value of one condition."""
+    """The new value of one condition; ``holds`` is None where it is not known."""
 
     type: StrEnum
-    holds: bool
+    holds: bool | None
     reason: StrEnum
     message: str = ""
 
@@ -46,7 +48,7 @@ class StatusContext:
         known = {c.get("type"): c for c in self.before.get("conditions") or []}
         found = []
         for one in said:
-            status = "True" if one.holds else "False"
+            status = _STATUS[one.holds]
             former = known.get(one.type, {})
             same = former.get("status") == status and former.get("lastTransitionTime")
             found.append(

@@ -8,6 +8,7 @@ class ServiceCondition(StrEnum):
 
     ACCEPTED = "Accepted"  # the spec is valid, and is served or will be
     READY = "Ready"  # every component has a replica that takes requests
+    MEETS_SLO = "MeetsSlo"  # few enough replies are late; where the service has a latency target
 
 
 class ServiceReason(StrEnum):

@@ -3,6 +3,7 @@
 from typing import Any
 
 from flowmesh_api.v1.services import ServiceStatus
+from flowmesh_core.serving.plan.slo_verdict import SloReason
 from flowmesh_core.spec.service_status import MOST_REPLICA_REASON_CHARS
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.services.conditions import ServiceCondition, ServiceReason
@@ -10,6 +11,7 @@ from flowmesh_operator.services.conditions import ServiceCondition, ServiceReaso
 MOST_CHARS = 16_384
 """Limit of a message; the API server accepts 32,768 bytes."""
 REFUSED = "Refused"
+_HOLDS = {"True": True, "False": False, "Unknown": None}
 
 Json = dict[str, Any]
 
@@ -29,12 +31,13 @@ def status_of(
         ServiceCondition.ACCEPTED, holds=True, reason=ServiceReason.VALID
     )
     ready = _ready(found, accepted)
+    conditions = [accepted, ready, *_meets_slo(found)]
     status: Json = {
         "phase": REFUSED if found is None else found.phase,
         "message": accepted.message[:MOST_CHARS] or ready.message[:MOST_CHARS],
         "observedGeneration": context.generation,
         "epoch": context.epoch,
-        "conditions": context.conditions([accepted, ready], most_chars=MOST_CHARS),
+        "conditions": context.conditions(conditions, most_chars=MOST_CHARS),
     }
     return status if found is None else status | _served(found, url)
 
@@ -72,3 +75,17 @@ def _ready(found: ServiceStatus | None, accepted: ConditionUpdate) -> ConditionU
         reason=ServiceReason(ready.reason),
         message=ready.message,
     )
+
+
+def _meets_slo(found: ServiceStatus | None) -> list[ConditionUpdate]:
+    """Returns the condition MeetsSlo of a service with a latency target."""
+    return [
+        ConditionUpdate(
+            ServiceCondition.MEETS_SLO,
+            holds=_HOLDS[condition.status],
+            reason=SloReason(condition.reason),
+            message=condition.message,
+        )
+        for condition in (() if found is None else found.conditions)
+        if condition.type == ServiceCondition.MEETS_SLO
+    ]

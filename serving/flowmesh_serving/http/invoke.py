@@ -100,8 +100,7 @@ class InvokeEndpoint:
             return response_of(error)
         finally:
             if metrics is not None:
-                metrics.count(outcome)
-                metrics.latency.observe(time.monotonic() - began_s)
+                metrics.count(outcome, time.monotonic() - began_s)
 
     def _graph(self, request: web.Request, caller: Caller) -> LoadedGraph:
         service = f"{request.match_info['namespace']}/{request.match_info['name']}"

@@ -119,8 +119,7 @@ class OpenAiEndpoints:
             return response_of(error)
         finally:
             if metrics is not None:
-                metrics.count(outcome)
-                metrics.latency.observe(time.monotonic() - began_s)
+                metrics.count(outcome, time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
         return caller_of(request, self._services)

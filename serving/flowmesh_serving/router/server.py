@@ -25,6 +25,7 @@ from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.router.tls_files import TlsFiles
 from flowmesh_serving.service_file import ServiceFile
@@ -67,9 +68,12 @@ class RouterServer:
             settings.group, None if self._tls is None else self._tls.hub_context
         )
         self._refused_hubs = RefusedHubs()
-        self._file = None if settings.services is None else ServiceFile(settings.services)
-        self._read_file()
         self._metrics = RouterMetrics()
+        self._file = None if settings.services is None else ServiceFile(settings.services)
+        self._control: ControlClient | None = None
+        if settings.control and settings.token is not None:
+            self._control = ControlClient(settings.control, settings.token, settings.control_ca)
+        self._read_file()
         self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
@@ -112,6 +116,14 @@ class RouterServer:
             self.probe_url = await self._serve(self._probes(), settings.probe_port, None)
         refreshing = asyncio.get_running_loop().create_task(self._refresh())
         self._stack.callback(refreshing.cancel)
+        if (sink := self._sink()) is not None:
+            reports = RouterReports(self._metrics, self._replicas, sink)
+            reporting = asyncio.get_running_loop().create_task(reports.run())
+            self._stack.callback(reporting.cancel)
+
+    def _sink(self) -> ReportSink | None:
+        reports = self._settings.reports
+        return self._control if reports is None else ReportFile(reports)
 
     async def stop(self) -> None:
         """Closes all sockets; requests that have not ended soon are cancelled."""
@@ -189,9 +201,8 @@ class RouterServer:
         return web.Response(body=self._metrics.text(counts), content_type="text/plain")
 
     async def _refresh(self) -> None:
-        settings = self._settings
-        if self._file is None and settings.token is not None:
-            await self._follow(ControlClient(settings.control, settings.token, settings.control_ca))
+        if self._control is not None:
+            await self._follow(self._control)
         while True:
             await asyncio.sleep(_REFRESH_EVERY_S)
             try:
@@ -207,6 +218,7 @@ class RouterServer:
     def _use(self, listed: RouterServices) -> None:
         self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
+        self._metrics.use({entry.service: entry for entry in listed.services})
         if self._replicas.placement_changed():
             self._calls.replicas_added()
 

@@ -42,6 +42,7 @@ class RouterSettings:
         control_ca: certificates (PEM) that the control plane's is verified with.
         token: the file with the router's token for the control plane.
         group: the routers that serve the same services.
+        reports: the file that gets the router's reports where no control plane does; None for none.
     """
 
     host: str
@@ -66,6 +67,7 @@ class RouterSettings:
     control_ca: Path | None = None
     token: Path | None = None
     group: str = ""
+    reports: Path | None = None
 
 
 def parse_settings(arguments: Sequence[str]) -> RouterSettings:
@@ -93,6 +95,7 @@ def parse_settings(arguments: Sequence[str]) -> RouterSettings:
     parser.add_argument("--control-ca", type=Path)
     parser.add_argument("--token", type=Path)
     parser.add_argument("--group", default="")
+    parser.add_argument("--reports", type=Path)
     settings = RouterSettings(**vars(parser.parse_args(arguments)))
     if problem := _problem(settings):
         parser.error(problem)

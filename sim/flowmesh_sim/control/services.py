@@ -3,13 +3,15 @@
 from typing import TYPE_CHECKING
 
 from flowmesh_control.serving.fleet import fleet_view
-from flowmesh_control.serving.replica_scaler import ReplicaScaler
+from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
+from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_core.fleet.snapshot import Requirement, SignatureInfo
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.serving import plan_is_current
 from flowmesh_core.protocol.messages import PrewarmSpec
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
+from flowmesh_core.stages.service_graph import LoadedGraph, graph_without_stages
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 PLAN_EVERY_S = 1.0
 ENGINE = "test.noop"
 COMPONENT = "llm"
+_TARGET = ServiceTarget(0.0, LoadedGraph(graph_without_stages([COMPONENT])))
 
 
 class SimServices:
@@ -45,11 +48,13 @@ class SimServices:
         now_s, state = engine.now_s, control.machine.state
         specs = [s for s in self._specs if s.at_s <= now_s < s.until_s]
         if self._scaler is None or self._scaler.state is not state:
-            self._scaler = ReplicaScaler(state)  # a new leader has measured nothing
+            loads = ServiceLoads(dict, lambda: engine.now_s)  # simulated routers report nothing
+            self._scaler = ReplicaScaler(state, loads)  # a new leader has measured nothing
         most = {("sim/" + s.name, COMPONENT): max(s.replicas, s.most) for s in specs}
         fleet = fleet_view(state, (), control.now_s())
         demands = [self._demand(s) for s in specs]
-        workers = self._scaler.plan(demands, most, fleet, control.now_s()).workers
+        targets = dict.fromkeys((d.service for d in demands), _TARGET)
+        workers = self._scaler.plan(demands, most, targets, fleet, control.now_s()).workers
         count = sum(c.wanted for c in self._scaler.made.counts.values())
         if count and self.counts[-1:] != [count]:
             self.counts.append(count)

@@ -5,20 +5,25 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.services import (
+    CapacityPoint,
     ComponentReasons,
     ReplicaPlacement,
+    ServiceCapacity,
     ServiceCondition,
     ServiceList,
     ServiceReasons,
     ServiceReplicas,
+    ServiceRequests,
     ServiceStatus,
+    StageTime,
 )
 from flowmesh_cli.connection.target import HERE
-from flowmesh_cli.verbs import services
+from flowmesh_cli.verbs import service_capacity, services
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.spec.service import FlowMeshService
 
@@ -52,7 +57,8 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Answering:
     def query_fabric(_: object) -> Any:
         yield found
 
-    monkeypatch.setattr(services, "query_fabric", query_fabric)
+    for module in (services, service_capacity):
+        monkeypatch.setattr(module, "query_fabric", query_fabric)
     return found
 
 
@@ -62,8 +68,72 @@ def test_services_are_listed_with_what_is_missing(
     client.answer = ServiceList((STATUS,))
     services.list_services(namespace="", place=HERE, as_json=False)
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert rows[1] == ["ask", "smol", "Loading", "1/2", "$1.50", "waits", "for", "a", "worker"]
+    assert rows[1] == ["ask", "smol", "Loading", "1/2", "-", "$1.50", "waits", "for", "a", "worker"]
     assert client.asked == [("/v1/services", {"namespace": "team-b"})]
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"), [("True", "met"), ("False", "missed"), ("Unknown", "unknown")]
+)
+def test_the_list_shows_whether_the_slo_is_met_and_why_not(
+    status: str, shown: str, client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    condition = ServiceCondition("MeetsSlo", status, "Any", "stage rank is slow")
+    client.answer = ServiceList((msgspec.structs.replace(STATUS, conditions=(condition,)),))
+    services.list_services(namespace="", place=HERE, as_json=False)
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split()[4] == shown
+    assert ("stage rank" in row) is (status == "False")
+
+
+REQUESTS = ServiceRequests(
+    2.0,
+    came=50,
+    refused=2,
+    ended=48,
+    missed=12,
+    p50_s=0.12,
+    p99_s=0.5,
+    latency_s=0.4,
+    miss_rate=0.05,
+)
+
+
+def test_the_state_has_the_requests_of_the_last_minutes(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = msgspec.structs.replace(STATUS, requests=REQUESTS)
+    services.show_service("ask", namespace="", place=HERE, as_json=False)
+    out = capsys.readouterr().out
+    assert "2/s; in 5 minutes 50, of which 2 refused; p50 120 ms, p99 500 ms" in out
+    assert "12 of 48 later than 400 ms (25.0%, 5% may)" in out
+
+
+def test_a_curve_is_shown_beside_what_was_measured(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    points = (CapacityPoint(3.2, 0.122, 1.28, 0.035),)
+    stages = (StageTime("rank", "second", 0.12, 2), StageTime("read", "first"))
+    client.answer = ServiceCapacity("ask", "team-b", points, stages, REQUESTS, 16.1)
+    service_capacity.show_capacity("ask", namespace="", place=HERE, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split() for line in lines]
+    assert rows[-2] == ["3.2/s", "122", "ms", "1280", "ms", "3.5%", "predicted"]
+    assert rows[-1] == ["2/s", "120", "ms", "500", "ms", "25.0%", "measured"]
+    assert "stage     rank: 120 ms alone, replicas: 2" in lines
+    assert "stage     read: not measured yet, replicas: 0" in lines
+    assert client.asked == [("/v1/services/ask/capacity", {"namespace": "team-b"})]
+
+
+def test_a_curve_that_cannot_be_made_says_why(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = ServiceCapacity("ask", "team-b", reason="too few samples: 3 replies")
+    service_capacity.show_capacity("ask", namespace="", place=HERE, as_json=False)
+    found = capsys.readouterr()
+    assert "no capacity curve: too few samples: 3 replies" in found.err + found.out
+    service_capacity.show_capacity("ask", namespace="", place=HERE, as_json=True)
+    assert json.loads(capsys.readouterr().out)["reason"] == "too few samples: 3 replies"
 
 
 def test_a_namespace_without_services_is_named(

@@ -132,6 +132,15 @@ async def test_plain_reads_are_counted_by_minute(there: Tenants) -> None:
     assert counts == {OWNER: "3", ADMIN: "1"}
 
 
+async def test_reports_of_routers_are_counted_by_minute(there: Tenants) -> None:
+    """Each router sends one every few seconds, which would fill the log."""
+    for age_s in (5.0, 10.0, 15.0):
+        await there.ask(ADMIN, "POST", "/v1/router", body={"router": "r1", "age_s": age_s})
+    there.control.services.request_log._add_counts(unfinished=True)
+    entries = [e for e in await entries_of(there.control) if e["verb"] == "post"]
+    assert [e["annotations"] for e in entries] == [{"flowmesh.dev/count": "3"}]
+
+
 async def test_refusals_of_one_user_are_counted_beyond_a_number(there: Tenants) -> None:
     for _ in range(REFUSALS_A_MINUTE + 5):
         await there.ask(ATTACKER, "GET", "/v1/workers", status=403)

@@ -103,8 +103,8 @@ def test_of_too_many_replicas_the_loaded_and_cheap_ones_stay() -> None:
 class Targets:
     """Two components with a target."""
 
-    def __init__(self, latency_s: float, fleet: FleetView) -> None:
-        a = component("a", profiles={L40S: FAST, CPU: SLOW})
+    def __init__(self, latency_s: float, fleet: FleetView, rate: float = 0.0) -> None:
+        a = component("a", profiles={L40S: FAST, CPU: SLOW}, rate_per_s=rate)
         b = component("b", profiles={L40S: FAST, CPU: FAST})
         b = replace(b, demand=replace(b.demand, service="t/a", component="b"))
         path = Path({"llm": 1, "b": 2}, handoffs_s=0.01)
@@ -112,12 +112,13 @@ class Targets:
         self.plan = plan(ServingState([service], fleet), 0.0)
 
 
-def test_a_target_that_no_device_class_can_keep_is_named_and_nothing_is_placed() -> None:
-    made = Targets(0.3, FleetView(workers(2))).plan
+def test_a_target_that_no_device_class_can_keep_is_named_and_gets_no_further_replica() -> None:
+    made = Targets(0.3, FleetView(workers(4)), rate=100.0).plan
     assert made.problems == {
         "t/a": "llm -> b takes at least 310 ms, the target is 300 ms; b alone takes 200 ms of it"
     }
-    assert made.placement.workers == {}
+    assert made.counts["t/a", "llm"].wanted > 1, "by its demand alone"
+    assert placed(made.placement) == 2, "the least number of each of its two components"
 
 
 def test_a_target_is_split_and_a_slow_class_of_device_is_ruled_out() -> None:
@@ -136,10 +137,12 @@ def test_a_target_is_split_and_a_slow_class_of_device_is_ruled_out() -> None:
 
 
 def test_a_running_replica_of_a_hopeless_service_stays() -> None:
-    held = {"w0": ["t/a/llm/r1/0"]}
-    made = Targets(0.3, FleetView(workers(2), held=held)).plan
-    assert [r.replica_id for r in made.placement.workers["w0"]] == ["t/a/llm/r1/0"]
-    assert placed(made.placement) == 1
+    held = {f"w{n}": [f"t/a/llm/r1/{n}"] for n in range(3)}
+    made = Targets(0.3, FleetView(workers(5), held=held), rate=100.0).plan
+    for number in range(3):
+        found = [r.replica_id for r in made.placement.workers[f"w{number}"]]
+        assert f"t/a/llm/r1/{number}" in found
+    assert placed(made.placement) == 4
 
 
 def test_a_pool_grows_for_the_demand() -> None:

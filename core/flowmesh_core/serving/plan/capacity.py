@@ -18,11 +18,17 @@ class PlannedReplica(msgspec.Struct, frozen=True):
         profile: of its component on the worker's device.
         cap: the largest batch; see ``batch_caps``.
         share: of the device, above 0 and at most 1.
+        host: replicas of one host, of any stages, run one batch at a time, of all together; empty
+            for a host of its own.
+        is_continuous: an engine, whose calls begin while others run; ``profile`` then has the time
+            of a whole call by the number of those that run.
     """
 
     profile: BatchProfile
     cap: int
     share: float = 1.0
+    host: str = ""
+    is_continuous: bool = False
 
     @property
     def calls_per_s(self) -> float:

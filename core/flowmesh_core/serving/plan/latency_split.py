@@ -17,10 +17,12 @@ class Path(msgspec.Struct, frozen=True):
     Attributes:
         visits: how often the chain calls each component; at least 1 each.
         handoffs_s: what passing data between its stages takes, at the 95th percentile.
+        stages: each with its component, to name them in problems; empty to name components.
     """
 
     visits: Mapping[str, int]
     handoffs_s: float = 0.0
+    stages: tuple[tuple[str, str], ...] = ()
 
 
 class Variant(msgspec.Struct, frozen=True):
@@ -99,9 +101,17 @@ def _likeliest(variants: Sequence[Variant], covered: float) -> list[Variant]:
 
 
 def _too_slow(path: Path, latency_s: float, least_s: float, alone_s: Mapping[str, float]) -> str:
-    slowest = max(path.visits, key=lambda c: alone_s[c] * path.visits[c])
+    if path.stages:
+        names = [name for name, _ in path.stages]
+        name, component = max(path.stages, key=lambda s: alone_s[s[1]])
+        slowest, slowest_s = f"stage {name}", alone_s[component]
+        if component != name:
+            slowest += f" (component {component})"
+    else:
+        names = list(path.visits)
+        slowest = max(path.visits, key=lambda c: alone_s[c] * path.visits[c])
+        slowest_s = alone_s[slowest] * path.visits[slowest]
     return (
-        f"{' -> '.join(path.visits)} takes at least {least_s * 1e3:.0f} ms, the target is "
-        f"{latency_s * 1e3:.0f} ms; {slowest} alone takes "
-        f"{alone_s[slowest] * path.visits[slowest] * 1e3:.0f} ms of it"
+        f"{' -> '.join(names)} takes at least {least_s * 1e3:.0f} ms, the target is "
+        f"{latency_s * 1e3:.0f} ms; {slowest} alone takes {slowest_s * 1e3:.0f} ms of it"
     )

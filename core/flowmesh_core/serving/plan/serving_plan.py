@@ -6,7 +6,7 @@ are too slow; the number of replicas that keep up; what runs stays; what is miss
 (``replica_placement``), with the workers that pools must have for it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
@@ -20,10 +20,13 @@ from flowmesh_core.serving.plan.replica_count import (
     count_replicas,
 )
 from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
+from flowmesh_core.serving.plan.stage_paths import slowest_paths
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.service_graph import LoadedGraph
 
 EXPECTED_UNTIL = 100
 """Requests of a service until its measured rate alone counts, and its expected one no more."""
+_NOTHING_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class PlannedComponent:
         visits: how often a request calls it, in the mean.
         profiles: by device class; a class without one is not known yet.
         memory_cap: the largest batch that fits in memory.
+        steps_per_call: how many batches of ``profiles`` a call takes, one after the other: 1, or of
+            an engine the tokens of an answer in the mean; 0 where it is not known.
     """
 
     demand: ComponentDemand
@@ -45,6 +50,12 @@ class PlannedComponent:
     visits: float = 1.0
     profiles: Mapping[str, BatchProfile] = field(default_factory=dict)
     memory_cap: int = 1
+    steps_per_call: float = 1.0
+
+    def alone_s(self, classes: Collection[str]) -> float:
+        """Returns the time of a call alone on the fastest of these classes; 0 if unknown."""
+        known = [p.at(1) for c, p in self.profiles.items() if not classes or c in classes]
+        return min(known, default=0.0) * self.steps_per_call
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,9 @@ class PlannedService:
     Attributes:
         components: at least one.
         latency_s: the target of a request; 0 for none.
-        variants: the ways of a request through the components, where there is a target.
+        variants: the ways of a request through the components, where there is a target; none where
+            ``graph`` has them.
+        graph: its stages.
         expected_per_s: requests that the service expects, until enough were seen.
         requests: that were seen.
     """
@@ -64,6 +77,7 @@ class PlannedService:
     variants: tuple[Variant, ...] = ()
     expected_per_s: float = 0.0
     requests: int = 0
+    graph: LoadedGraph | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +105,7 @@ class ServePlan:
         targets_s: (service, component) → its part of the latency target.
         caps: (service, component, device class) → the largest batch.
         problems: service → why its latency target cannot be kept on any class of device.
+        alone_s: (service, component) → the time of a call alone, as far as it is known.
     """
 
     placement: ServingPlan
@@ -98,12 +113,14 @@ class ServePlan:
     targets_s: dict[tuple[str, str], float] = field(default_factory=dict)
     caps: dict[tuple[str, str, str], int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
+    alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
 
 
 def plan(seen: ServingState, now_s: float) -> ServePlan:
     """Returns the plan.
 
-    A service whose target cannot be kept keeps what it has, and is given no replica more.
+    A service whose target cannot be kept keeps its least number of replicas, and is given none
+    beyond it: a late reply is better than none, and more replicas make no request faster.
     """
     made = ServePlan(ServingPlan())
     demands = [
@@ -115,7 +132,7 @@ def plan(seen: ServingState, now_s: float) -> ServePlan:
 def _demands(
     service: PlannedService, seen: ServingState, now_s: float, made: ServePlan
 ) -> list[ComponentDemand]:
-    split = _split(service, seen.fleet)
+    split = _split(service, seen.fleet, made)
     if split.problems:
         made.problems[service.components[0].demand.service] = "; ".join(split.problems)
     return [
@@ -124,16 +141,28 @@ def _demands(
     ]
 
 
-def _split(service: PlannedService, fleet: FleetView) -> LatencySplit:
-    """Splits the target by the fastest class of device that each component can be on."""
+def _split(service: PlannedService, fleet: FleetView, made: ServePlan) -> LatencySplit:
+    """Splits the target by the fastest class of device that each component can be on.
+
+    Where a component's time is not known yet, it counts as nothing: the others alone may take too
+    long, but there are no parts of the target.
+    """
     classes = _classes(fleet)
-    alone_s: dict[str, float] = {}
+    stages = service.graph.stages.values() if service.graph is not None else ()
+    alone_s = {stage.stage.component: 0.0 for stage in stages}
+    alone_s |= {load.demand.component: load.alone_s(classes) for load in service.components}
     for load in service.components:
-        known = [p.at(1) for c, p in load.profiles.items() if not classes or c in classes]
-        alone_s[load.demand.component] = min(known, default=0.0)
-    if not service.latency_s or not all(alone_s.values()):
+        if alone_s[load.demand.component]:
+            made.alone_s[load.demand.key] = alone_s[load.demand.component]
+    if not service.latency_s or not any(alone_s.values()):
         return LatencySplit({}, ())
-    return split_latency(service.latency_s, service.variants, alone_s)
+    is_known = all(alone_s.values())
+    alone_s = {name: seconds or _NOTHING_S for name, seconds in alone_s.items()}
+    variants = service.variants
+    if service.graph is not None:
+        variants = (Variant(slowest_paths(service.graph, alone_s)),)
+    split = split_latency(service.latency_s, variants, alone_s)
+    return split if is_known else LatencySplit({}, split.problems)
 
 
 def _classes(fleet: FleetView) -> set[str]:
@@ -159,7 +188,8 @@ def _demand(
     capacities = {}
     for device_class, profile in load.profiles.items():
         if device_class not in too_slow:
-            cap = batch_cap(profile, target_s, load.memory_cap) if target_s else load.memory_cap
+            step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
+            cap = batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
             made.caps[*key, device_class] = cap
             capacities[device_class] = _capacity(profile, cap)
     present = _classes_of(demand, seen.fleet)
@@ -168,7 +198,8 @@ def _demand(
     one = _mean_capacity(present, capacities)
     count = count_replicas(demand.wanted, load.most, rate, one, before, now_s)
     made.counts[key] = count
-    wanted = min(count.wanted, len(present)) if split.problems else count.wanted
+    least = max(demand.wanted, len(present))
+    wanted = min(count.wanted, least) if split.problems else count.wanted
     return replace(
         demand,
         wanted=wanted,
@@ -182,10 +213,10 @@ def _demand(
 def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:
     """Returns why classes of device cannot keep a component's part of the target."""
     return {
-        device_class: f"{load.demand.component} takes {profile.at(1) * 1e3:.0f} ms alone on "
-        f"{device_class}, its part of the target is {target_s * 1e3:.0f} ms"
-        for device_class, profile in load.profiles.items()
-        if target_s and profile.at(1) > target_s * (1 + 1e-9)
+        device_class: f"{load.demand.component} takes {load.alone_s([device_class]) * 1e3:.0f} ms "
+        f"alone on {device_class}, its part of the target is {target_s * 1e3:.0f} ms"
+        for device_class in load.profiles
+        if target_s and load.alone_s([device_class]) > target_s * (1 + 1e-9)
     }
 
 

@@ -1,0 +1,91 @@
+"""Whether a service meets its SLO: the condition ``MeetsSlo``.
+
+By its stages' measured times, where even a request alone takes too long; else by the share of late
+replies. With few replies that share says little, so a verdict then needs either none late, or so
+many that chance does not explain them.
+"""
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+from flowmesh_core.serving.plan.request_meter import WINDOW_S, SeenRequests
+
+ENOUGH = 20
+"""Replies, of which none is late, that make a service one that meets its SLO."""
+FEW_TIMED = 5
+"""Replies before the measured times of stages count: the first calls of a replica are slow."""
+_MANY_LATE = 5
+"""Late replies where less than one is expected: chance has so many in 0.4 % of cases."""
+_CHANCE = 0.01
+"""How unlikely it must be that a service which keeps its miss rate has so many late replies."""
+
+
+class SloReason(StrEnum):
+    """Reasons of the condition."""
+
+    IN_TIME = "RepliesInTime"
+    LATE = "RepliesLate"
+    STAGES_TOO_SLOW = "StagesTooSlow"
+    FEW_REQUESTS = "FewRequests"
+
+
+class SloVerdict(msgspec.Struct, frozen=True):
+    """The condition; ``holds`` is None where it is not known."""
+
+    holds: bool | None
+    reason: SloReason
+    message: str = ""
+
+
+def slo_verdict(
+    latency_s: float, miss_rate: float, seen: SeenRequests, problem: str = "", slowest: str = ""
+) -> SloVerdict:
+    """Returns whether a service meets its SLO.
+
+    Args:
+        latency_s: when a reply is late.
+        miss_rate: the share of replies that may be late.
+        seen: the requests of the last minutes.
+        problem: why even a request alone is late, by the measured times of stages; else empty.
+        slowest: which stage takes the most, and how long; empty where it is not known.
+    """
+    if problem and seen.ended >= FEW_TIMED:
+        return SloVerdict(False, SloReason.STAGES_TOO_SLOW, problem)
+    if _is_late(seen, miss_rate):
+        late = f"{_percent(seen.missed / seen.ended)} of replies took more than {_ms(latency_s)}"
+        text = f"{late} in the last {WINDOW_S / 60:.0f} minutes, {_percent(miss_rate)} may"
+        return SloVerdict(False, SloReason.LATE, f"{text}; {slowest}" if slowest else text)
+    if seen.ended < ENOUGH or (seen.missed and seen.ended * miss_rate < seen.missed):
+        text = f"{_count(seen.ended)} in the last {WINDOW_S / 60:.0f} minutes are too few to tell"
+        return SloVerdict(None, SloReason.FEW_REQUESTS, text)
+    return SloVerdict(True, SloReason.IN_TIME)
+
+
+def _is_late(seen: SeenRequests, miss_rate: float) -> bool:
+    """Returns whether more replies are late than may be."""
+    if seen.missed <= miss_rate * seen.ended:
+        return False
+    if seen.ended * miss_rate >= 1 or seen.missed >= _MANY_LATE:  # enough for the share itself
+        return True
+    within = sum(
+        math.comb(seen.ended, n) * miss_rate**n * (1 - miss_rate) ** (seen.ended - n)
+        for n in range(seen.missed)
+    )
+    return 1 - within < _CHANCE
+
+
+def _count(replies: int) -> str:
+    """Returns a number of replies that does not change with each of them."""
+    if replies < FEW_TIMED:
+        return f"fewer than {FEW_TIMED} replies"
+    return f"fewer than {ENOUGH} replies" if replies < ENOUGH else f"{replies} replies"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.0f} ms"

@@ -1,0 +1,59 @@
+"""The requests of one service since its router began, as the router reports them."""
+
+from flowmesh_core.protocol.router_reports import ReplicaProfile, ServiceReport
+from flowmesh_core.serving.latency_sketch import BUCKETS, bucket_of
+
+_ANSWERED, _FAILED, _REFUSED, _CANCELLED = "ok", "failed", "refused", "cancelled"
+
+
+class RequestCounts:
+    """Counts; :meth:`end` is on the path of each request.
+
+    Attributes:
+        target_s: when a reply is late; 0 for never.
+        in_flight: requests that were taken and have not ended.
+    """
+
+    __slots__ = ("_ended", "_gone", "_latency", "_missed", "_refused", "in_flight", "target_s")
+
+    def __init__(self) -> None:
+        self.target_s = 0.0
+        self.in_flight = 0
+        self._ended = self._missed = self._refused = self._gone = 0
+        self._latency = [0] * BUCKETS
+
+    def end(self, outcome: str, seconds: float) -> bool:
+        """Counts a request that has ended; returns whether it has missed the latency target.
+
+        One that its client gave up in time, or read too slowly, says nothing about the target.
+        """
+        if outcome == _REFUSED:
+            self._refused += 1
+            return False
+        missed = 0 < self.target_s < seconds
+        if outcome == _ANSWERED:
+            self._latency[bucket_of(seconds)] += 1
+        elif outcome != _FAILED and not (missed and outcome == _CANCELLED):
+            self._gone += 1
+            return False
+        self._ended += 1
+        self._missed += missed
+        return missed
+
+    def report(self, service: str, replicas: tuple[ReplicaProfile, ...]) -> ServiceReport:
+        """Returns the totals.
+
+        Args:
+            service: whose they are.
+            replicas: the profiles of its replicas.
+        """
+        last = max((n for n, count in enumerate(self._latency) if count), default=-1)
+        return ServiceReport(
+            service,
+            came=self.in_flight + self._ended + self._gone + self._refused,
+            ended=self._ended,
+            missed=self._missed,
+            refused=self._refused,
+            latency=tuple(self._latency[: last + 1]),
+            replicas=replicas,
+        )

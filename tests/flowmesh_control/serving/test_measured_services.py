@@ -1,0 +1,137 @@
+"""What routers report of components that form batches: replicas, parts of targets, the curve."""
+
+import msgspec
+import pytest
+from tests.flowmesh_core.machine.world import World
+from tests.flowmesh_core.placement.builders import signature
+
+from flowmesh_control.records.service_records import ServiceRecord
+from flowmesh_control.serving.capacity_curves import CapacityCurves
+from flowmesh_control.serving.fleet import fleet_view
+from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
+from flowmesh_control.serving.service_loads import ServiceLoads
+from flowmesh_core.machine.events import ServingPlanChanged
+from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
+from flowmesh_core.protocol.router_reports import ReplicaProfile, RouterReport, ServiceReport
+from flowmesh_core.serving.plan.component_demand import ComponentDemand
+from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
+
+SERVICE = "team-a/ask"
+INFO = signature("code", memory_mib=100, engine="test.noop", capacity=1)
+OPENING = PrewarmSpec(INFO.signature, "test.noop", 1, 1, memory_mib=100)
+STAGES = (Stage("read", "first", ""), Stage("rank", "second", "", {"text": "read"}))
+GRAPH = LoadedGraph(ServiceGraph(STAGES, {"text": "rank"}))
+DEMANDS = [
+    ComponentDemand(SERVICE, name, "r1", INFO, OPENING, wanted=1) for name in ("first", "second")
+]
+RECORD = ServiceRecord("team-a", "ask", {}, "ask", 0.0)
+
+
+class Scene:
+    """A service of two stages whose components share a host on one of three workers."""
+
+    def __init__(self, latency_s: float = 0.0) -> None:
+        self.world = World()
+        self.world.join("w0", "w1", "w2", replicas=())
+        self.given = [
+            ServingReplica(f"{SERVICE}/{d.component}/r1/0", SERVICE, d.component, "r1", OPENING)
+            for d in DEMANDS
+        ]
+        self.world.apply(ServingPlanChanged({"w0": tuple(self.given)}))
+        states = [ServingReplicaState(r.replica_id, "ready") for r in self.given]
+        load = {"signature": INFO.signature, "memory_mib": 100}
+        self.world.serves("w0", *(msgspec.structs.replace(s, **load) for s in states))
+        placed = {SERVICE: {r.replica_id: "w0" for r in self.given}}
+        self.loads = ServiceLoads(lambda: placed, lambda: self.world.now)
+        self.scaler = ReplicaScaler(self.world.machine.state, self.loads)
+        self.target = ServiceTarget(latency_s, GRAPH)
+        self.curves = CapacityCurves(self.world.machine.state, self.scaler, self.loads)
+
+    def report(self, replies: int, *seconds: float) -> None:
+        """A young router reports replies, and what its hubs measured of the components."""
+        replicas = tuple(
+            ReplicaProfile(given.replica_id, (1,), (s,), 1)
+            for given, s in zip(self.given, seconds, strict=False)
+        )
+        total = ServiceReport(SERVICE, replies, replies, latency=(replies,), replicas=replicas)
+        assert self.loads.observe(RouterReport("r1", 60.0, (total,))) == 0
+
+    def plan(self) -> dict[str, int]:
+        """Plans, and returns how many replicas of each component are wanted."""
+        world, most = self.world, {d.key: 3 for d in DEMANDS}
+        fleet = fleet_view(world.machine.state, (), world.now)
+        self.scaler.plan(DEMANDS, most, {SERVICE: self.target}, fleet, world.now)
+        return {name: c.wanted for (_, name), c in self.scaler.made.counts.items()}
+
+
+def test_replicas_of_a_slow_component_follow_the_reported_requests() -> None:
+    scene = Scene()
+    assert scene.plan() == {"first": 1, "second": 1}
+    scene.report(50, 0.01, 0.1)  # in the first five seconds: ten a second
+    assert scene.plan() == {"first": 1, "second": 2}
+
+
+def test_a_target_that_the_stages_cannot_keep_names_the_stage_and_adds_no_replica() -> None:
+    scene = Scene(latency_s=0.1)
+    scene.report(50, 0.01, 0.3)
+    assert scene.plan() == {"first": 1, "second": 3}, "by the requests alone"
+    assert "stage rank (component second) alone takes 300 ms" in scene.scaler.made.problems[SERVICE]
+    assert len(scene.scaler.made.placement.workers["w0"]) == 2
+    assert sum(map(len, scene.scaler.made.placement.workers.values())) == 2
+
+
+def test_a_stage_that_is_not_measured_yet_counts_as_nothing() -> None:
+    scene = Scene(latency_s=0.1)
+    scene.report(50, 0.3)
+    scene.plan()
+    assert "stage read (component first) alone takes 300 ms" in scene.scaler.made.problems[SERVICE]
+    assert scene.scaler.made.targets_s == {}
+    fast = Scene(latency_s=0.1)
+    fast.report(50, 0.09)
+    fast.plan()
+    assert fast.scaler.made.problems == {}
+
+
+async def test_the_curve_says_what_is_missing_until_enough_is_measured() -> None:
+    scene = Scene(latency_s=1.0)
+    assert (await scene.curves.of(RECORD, None)).reason == "it has no release yet"
+    scene.report(19, 0.01, 0.1)
+    scene.plan()
+    assert "19 replies were measured" in (await scene.curves.of(RECORD, scene.target)).reason
+    scene.report(20, 0.01)
+    other = Scene(latency_s=1.0)
+    other.report(20, 0.01)
+    other.plan()
+    reason = (await other.curves.of(RECORD, other.target)).reason
+    assert reason == "no replica of stage rank is ready and measured yet"
+
+
+async def test_the_curve_is_of_the_shared_host_and_is_kept() -> None:
+    scene = Scene(latency_s=1.0)
+    scene.report(20, 0.05, 0.15)
+    scene.plan()
+    first = await scene.curves.of(RECORD, scene.target)
+    assert first.best_per_s == pytest.approx(5.0), "one host runs both: 200 ms a request"
+    assert [p.rate_per_s for p in first.points] == [1.0, 2.0, 3.0, 4.0, 4.8]
+    assert all(p.p50_s >= 0.2 for p in first.points)
+    assert first.points[0].miss_rate < 0.1 < first.points[-1].miss_rate
+    scene.report(21, 0.0501, 0.15)
+    scene.plan()
+    again = await scene.curves.of(RECORD, scene.target)
+    assert again.points is first.points, "the same to two digits"
+    scene.report(22, 0.05, 0.35)
+    scene.plan()
+    slower = await scene.curves.of(RECORD, scene.target)
+    assert slower.best_per_s == pytest.approx(2.5)
+
+
+async def test_nothing_is_kept_of_a_deleted_service() -> None:
+    scene = Scene(latency_s=1.0)
+    scene.report(20, 0.05, 0.15)
+    scene.plan()
+    await scene.curves.of(RECORD, scene.target)
+    for kept in (scene.loads, scene.curves):
+        kept.keep(())
+    assert not scene.loads._seen
+    assert not scene.curves._made
+    assert scene.loads.seen(SERVICE).ended == 0
