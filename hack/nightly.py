@@ -118,6 +118,24 @@ LAWS = {
 }
 """By name: the tests whose number of examples ``make laws`` raises."""
 
+_SERVING = "tests/flowmesh_serving"
+SERVING = {
+    "kills": (
+        f"{_SERVING}/test_killed.py::test_kill_9_at_twenty_moments_of_each_process",
+        "kills of each process",
+    ),
+    "leader": (
+        f"{_SERVING}/test_killed.py::test_without_a_control_plane_for_a_minute_no_request_fails",
+        "without a leader",
+    ),
+    "overload": (
+        f"{_SERVING}/test_five_times_capacity.py"
+        "::test_a_minute_of_five_times_the_capacity_refuses_within_ten_milliseconds",
+        "of the capacity for",
+    ),
+}
+"""By name: a test of routers, hubs and workers, and what the line of its figures has."""
+
 SIDE_CHANNELS = ("simulated", "runs", "queries", "uploads", "prefixes")
 """The parts of ``make bench-side-channels``."""
 
@@ -160,10 +178,15 @@ JOBS: tuple[Job, ...] = (
         )
         for part in SIDE_CHANNELS
     ),
+    *(
+        Job(f"serving-{name}", _make("test-nightly", f"ARGS=-s {test}"), 3600.0, line_with(figures))
+        for name, (test, figures) in SERVING.items()
+    ),
+    Job("serving-soak", _make("bench-serving-soak"), 3 * 3600.0, line_with("soak of")),
     Job(
-        "serving-soak",
-        _make("bench-serving-soak"),
-        3 * 3600.0,
+        "serving-soak-short",
+        _make("bench-serving-soak", "ARGS=--minutes 20"),
+        2400.0,
         line_with("soak of"),
     ),
     Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),
