@@ -101,7 +101,9 @@ def _report(
     broken: list[str],
 ) -> int:
     for load in loads:
-        broken += [f"wrong: {w}" for w in load.wrong] + [f"failed: {f}" for f in load.failed]
+        broken += [f"wrong: {w}" for w in load.wrong] + [
+            f"failed: {f}" for f in load.failed.values()
+        ]
         broken += [f"double: {d!r}" for d in load.doubled]
     judged_h = (1 - _WARM) * seconds / 3600
     most = max(SLOPE_MB_PER_H, NOISE_MB / judged_h)

@@ -29,9 +29,10 @@ class RequestLoad:
     Attributes:
         open: the routers of requests that have not ended, by number.
         ok: whole and right answers.
-        failed: why each other request failed.
+        failed: why each other request failed, by number.
         wrong: questions whose answer was not theirs.
         refused: requests that were turned away before they began, with 429 or no connection.
+        sent: the number of the newest request.
     """
 
     fabric: EchoFabric
@@ -39,9 +40,10 @@ class RequestLoad:
     rng: random.Random = field(default_factory=random.Random)
     open: dict[int, str] = field(default_factory=dict)
     ok: int = 0
-    failed: list[str] = field(default_factory=list)
+    failed: dict[int, str] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     refused: int = 0
+    sent: int = -1
     _connections: KeptConnections = field(default_factory=KeptConnections)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -73,6 +75,7 @@ class RequestLoad:
             # Where this process stood still, what is late is not sent all at once.
             due_s = max(due_s, loop.time() - _LATE_S) + self.rng.expovariate(self.rate)
             await asyncio.sleep(max(0.0, due_s - loop.time()))
+            self.sent, self.open[number] = number, ROUTERS[number % 2]
             task = asyncio.create_task(self._ask(number))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -87,7 +90,7 @@ class RequestLoad:
             except RefusedError:
                 break
             except (OSError, EOFError, ValueError) as error:
-                self.failed.append(f"{number} at {name}: {error!r}")
+                self.failed[number] = f"{number} at {name}: {error!r}"
             else:
                 if answer == question:
                     self.ok += 1

@@ -26,13 +26,13 @@ from flowmesh_core.protocol.serving import (
     Piece,
     ServiceCall,
 )
+from flowmesh_core.serving.route.call_router import TRIES
 from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import Defect, HubLink
 
-_TRIES = 2
 _MS = 1000
 _SUCCESS = 200
 _FAILURES = range(400, 600)
@@ -122,7 +122,7 @@ class Calls:
     async def _first_reply(self, pending: PendingCall) -> Piece | CallEnded:
         full: set[str] = set()
         reply: Reply | None = None
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             replica = await self._replica_for(pending, full)
             if replica is None:
                 break
