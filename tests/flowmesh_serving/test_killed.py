@@ -129,6 +129,7 @@ async def kill_each(root: Path, moments: int) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3600)  # as long as its job
 async def test_kill_9_at_twenty_moments_of_each_process(tmp_path: Path) -> None:
     await kill_each(tmp_path, 20)
 
