@@ -143,7 +143,7 @@ async def overload(root: Path, seconds: float) -> dict[str, float]:
 def _figures(found: dict[str, float], growth: dict[str, float], seconds: float) -> str:
     grown = ", ".join(f"{name} {mib:+.1f}" for name, mib in growth.items())
     return (
-        f"{found['sent_of_capacity']:.1f} times of the capacity for {seconds:.0f} s: goodput "
+        f"overload of {seconds:.0f} s, {found['sent_of_capacity']:.1f} times the capacity: goodput "
         f"{100 * found['goodput_of_capacity']:.0f} % of that at capacity; p99 of admitted "
         f"{1000 * found['admitted_p99_s']:.0f} ms, {100 * found['late_by_the_router']:.2f} % "
         f"late; p99 of refusals {1000 * found['refused_p99_s']:.1f} ms; MiB: {grown}"
