@@ -129,6 +129,10 @@ SERVING = {
         f"{_SERVING}/test_killed.py::test_kill_9_at_twenty_moments_of_each_process",
         "kills of each process",
     ),
+    "kills-short": (
+        f"{_SERVING}/test_killed.py::test_kill_9_at_five_moments_of_each_process",
+        "kills of each process",
+    ),
     "leader": (
         f"{_SERVING}/test_killed.py::test_without_a_control_plane_for_a_minute_no_request_fails",
         "without a leader",

@@ -1,7 +1,7 @@
 """``kill -9`` of each process of a fabric, at random moments, under 50 requests a second.
 
-``make nightly JOBS="serving-kills serving-leader"`` kills each 20 times, and the leader for a
-minute.
+``make nightly JOBS="serving-kills serving-leader"`` kills each 20 times (``serving-kills-short`` 5
+times), and the leader for a minute.
 """
 
 import asyncio
@@ -132,6 +132,11 @@ async def kill_each(root: Path, moments: int) -> None:
 @pytest.mark.timeout(3600)  # as long as its job
 async def test_kill_9_at_twenty_moments_of_each_process(tmp_path: Path) -> None:
     await kill_each(tmp_path, 20)
+
+
+@pytest.mark.nightly
+async def test_kill_9_at_five_moments_of_each_process(tmp_path: Path) -> None:
+    await kill_each(tmp_path, 5)
 
 
 async def without_leader(root: Path, seconds: float) -> None:
