@@ -165,6 +165,7 @@ async def test_a_minute_of_five_times_the_capacity_refuses_within_ten_millisecon
     tmp_path: Path,
 ) -> None:
     found = await overload(tmp_path, 60.0)
+    assert found["sent_of_capacity"] >= 4.5  # else this machine was too busy to send so much
     assert found["refused_p99_s"] <= 0.010
     assert found["admitted_p99_s"] <= DEADLINE_S
     assert found["late_by_the_router"] <= 0.01
