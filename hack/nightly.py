@@ -82,6 +82,11 @@ def line_with(words: str) -> Figures:
     return lambda lines: next((x for x in reversed(lines) if words in x), "")
 
 
+def line_from(words: str) -> Figures:
+    """The last line that begins with these words, which a traceback may also show, indented."""
+    return lambda lines: next((x for x in reversed(lines) if x.startswith(words)), "")
+
+
 def column(name: str) -> Figures:
     """A column of the first Markdown table that has it, each value after its row's first cell."""
 
@@ -117,6 +122,28 @@ LAWS = {
     "verification": "tests/flowmesh_control/verification",
 }
 """By name: the tests whose number of examples ``make laws`` raises."""
+
+_SERVING = "tests/flowmesh_serving"
+SERVING = {
+    "kills": (
+        f"{_SERVING}/test_killed.py::test_kill_9_at_twenty_moments_of_each_process",
+        "kills of each process",
+    ),
+    "kills-short": (
+        f"{_SERVING}/test_killed.py::test_kill_9_at_five_moments_of_each_process",
+        "kills of each process",
+    ),
+    "leader": (
+        f"{_SERVING}/test_killed.py::test_without_a_control_plane_for_a_minute_no_request_fails",
+        "without a leader",
+    ),
+    "overload": (
+        f"{_SERVING}/test_five_times_capacity.py"
+        "::test_a_minute_of_five_times_the_capacity_refuses_within_ten_milliseconds",
+        "overload of",
+    ),
+}
+"""By name: a test of routers, hubs and workers, and what the line of its figures begins with."""
 
 SIDE_CHANNELS = ("simulated", "runs", "queries", "uploads", "prefixes")
 """The parts of ``make bench-side-channels``."""
@@ -160,10 +187,15 @@ JOBS: tuple[Job, ...] = (
         )
         for part in SIDE_CHANNELS
     ),
+    *(
+        Job(f"serving-{name}", _make("test-nightly", f"ARGS=-s {test}"), 3600.0, line_from(figures))
+        for name, (test, figures) in SERVING.items()
+    ),
+    Job("serving-soak", _make("bench-serving-soak"), 3 * 3600.0, line_with("soak of")),
     Job(
-        "serving-soak",
-        _make("bench-serving-soak"),
-        3 * 3600.0,
+        "serving-soak-short",
+        _make("bench-serving-soak", "ARGS=--minutes 20"),
+        2400.0,
         line_with("soak of"),
     ),
     Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 from hack import nightly
-from hack.nightly import JOBS, Job, Outcome, chosen, column, last_line, line_with, page, row, run
+from hack.nightly import (
+    JOBS,
+    Job,
+    Outcome,
+    chosen,
+    column,
+    last_line,
+    line_from,
+    line_with,
+    page,
+    row,
+    run,
+)
 
 
 def job(name: str = "paper", limit_s: float = 60.0) -> Job:
@@ -64,6 +76,8 @@ def test_long_figures_are_cut() -> None:
 def test_figures_are_those_that_the_job_names() -> None:
     soak = ["9 of 10 seeds after 20 s", "10 seeds, 3 runs in 2 s; 1 broken: [4]", "see one again"]
     assert line_with(" broken: ")(soak) == soak[1]
+    failed = ["kills: 20; 3 right", '    f"kills: {moments}; {right} right"']
+    assert line_from("kills")(failed) == failed[0]
     table = ["| shape | a | / Ray |", "| --- | --- | --- |", "| flat | 1 | 2.6 |", "", "| x | y |"]
     assert column("/ Ray")(["before", *table]) == "/ Ray: flat 2.6"
     assert column("absent")(table) == ""
@@ -117,3 +131,11 @@ def _reads(process: Path, pipe: Path) -> bool:
 def test_the_repositorys_page_equals_its_generated_form() -> None:
     text = nightly.PAGE.read_text()
     assert page(text, []) == text
+
+
+def test_the_tests_of_serving_that_jobs_name_are_there() -> None:
+    jobs = [job for job in chosen(["serving"]) if "test-nightly" in job.command]
+    assert [job.name.removeprefix("serving-") for job in jobs] == [*nightly.SERVING]
+    for job in jobs:
+        path, _, name = job.command[-1].removeprefix("ARGS=-s ").partition("::")
+        assert f"async def {name}(" in (nightly.ROOT / path).read_text()

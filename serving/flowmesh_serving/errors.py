@@ -11,6 +11,7 @@ from flowmesh_core.openai.request import EMBEDDINGS
 
 _RETRY_AFTER_S = {429: "1", 503: "5"}
 _SERVER_ERROR = "server_error"
+NO_REPLICA = "no_replica"
 _LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
 CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
 """Of calls that a replica had begun; all other errors of the router refuse a request."""
@@ -141,7 +142,7 @@ def no_replica(model: str) -> OpenAiError:
     return OpenAiError(
         f"No replica of the model '{model}' is ready. Try again later.",
         type=_SERVER_ERROR,
-        code="no_replica",
+        code=NO_REPLICA,
         status=503,
     )
 

@@ -106,13 +106,16 @@ class StageStack:
     Attributes:
         hubs: by worker.
         hosts: by worker and by the components that they load.
+        machines: where its router and hubs are.
         replies: asks the router.
     """
 
     stack: Stack
+    plan: ServicePlan
     session: aiohttp.ClientSession
     hubs: dict[str, ServiceHub] = field(default_factory=dict)
     hosts: dict[tuple[str, str], Host] = field(default_factory=dict)
+    machines: Machines = field(default_factory=OneMachine)
 
     async def ask(self, request: Any, **headers: str) -> tuple[int, Any]:
         """Returns the status and the body of a reply."""
@@ -127,6 +130,32 @@ class StageStack:
             text = await response.text()
         lines = [event.split("\n") for event in text.strip().split("\n\n")]
         return [(name.removeprefix("event: "), data.removeprefix("data: ")) for name, data in lines]
+
+    async def start_worker(self, worker: str, components: list[str]) -> None:
+        """Starts a hub, and hosts of these components."""
+        hub = self.hubs[worker] = await self.machines.hub(self.stack, worker)
+        hosts: dict[str, Host] = {}
+        for component in self.plan.components:
+            if component.name not in components:
+                continue
+            step = component.step
+            key = repr(step.params) if step.engine == "code.component" else component.name
+            if key not in hosts:
+                loads = COMPONENT if step.engine == "code.component" else ECHO
+                start = Start(step.engine, loads, {}, (), 512, 1, step.params, "")
+                host = await start_host_process(
+                    self.stack.folder / f"{worker}-{component.name}", start
+                )
+                hosts[key] = self.hosts[worker, component.name] = host
+            admitted = AdmitReplica(
+                f"{SERVICE}/{component.name}/r1/{worker}",
+                SERVICE,
+                str(hosts[key].socket),
+                component.calls_max,
+                SALTS,
+                component=component.name,
+            )
+            await hub.admit(admitted)
 
     async def metrics(self) -> str:
         async with self.session.get(f"{self.stack.router.url}/metrics") as response:
@@ -172,11 +201,10 @@ async def stage_stack(
             connector=aiohttp.TCPConnector(ssl=machines.trust),
         ) as session,
     ):
-        found = StageStack(stack, session)
+        found = StageStack(stack, plan, session, machines=machines)
         try:
             for worker, components in workers.items():
-                found.hubs[worker] = await machines.hub(stack, worker)
-                await _start_worker(found, plan, worker, components)
+                await found.start_worker(worker, components)
             wanted = sum(map(len, workers.values()))
             staged = stack.router._staged
             await until(lambda: len(staged._replicas.of(SERVICE)) == wanted)
@@ -187,34 +215,6 @@ async def stage_stack(
             for host in found.hosts.values():
                 with contextlib.suppress(ConnectionError):
                     await host.close()
-
-
-async def _start_worker(
-    found: StageStack, plan: ServicePlan, worker: str, components: list[str]
-) -> None:
-    hub = found.hubs[worker]
-    hosts: dict[str, Host] = {}
-    for component in plan.components:
-        if component.name not in components:
-            continue
-        step = component.step
-        key = repr(step.params) if step.engine == "code.component" else component.name
-        if key not in hosts:
-            loads = COMPONENT if step.engine == "code.component" else ECHO
-            start = Start(step.engine, loads, {}, (), 512, 1, step.params, "")
-            host = await start_host_process(
-                found.stack.folder / f"{worker}-{component.name}", start
-            )
-            hosts[key] = found.hosts[worker, component.name] = host
-        admitted = AdmitReplica(
-            f"{SERVICE}/{component.name}/r1/{worker}",
-            SERVICE,
-            str(hosts[key].socket),
-            component.calls_max,
-            SALTS,
-            component=component.name,
-        )
-        await hub.admit(admitted)
 
 
 def without_peers(monkeypatch: pytest.MonkeyPatch) -> None:

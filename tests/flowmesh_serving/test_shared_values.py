@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.flowmesh_serving.stack import until
 from tests.flowmesh_serving.stage_stack import python, stage_stack, together, without_peers
+from tests.flowmesh_serving.values_in_memory import values_below
 
 from flowmesh_worker.serving import stage_requests
 
@@ -75,6 +76,8 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
         await until(lambda: not len(hub._stages))
         assert hub._stages._value_bytes == 0
         await until(lambda: not open_values())
+        hosts = {host.pid for host in stack.hosts.values()}
+        await until(lambda: not any(map(values_below, hosts)))
         assert await stack.until_passed("shared", (16 << 20) + 8 * 200_000)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
+import psutil
 import pytest
 from tests.flowmesh_serving.stack import until
 from tests.flowmesh_serving.stage_stack import (
@@ -225,6 +226,12 @@ async def test_code_that_ends_its_process_or_hangs_fails_alone_and_is_started_ag
             assert status in (500, 504), body
             status, body = await stack.ask({"q": "after"})
             assert (status, body["out"]["said"]) == (200, "after")
+        host = psutil.Process(stack.hosts["w1", "only"].pid)
+        code = host.children(recursive=True)
+        for process in code:
+            process.kill()  # while it is idle: no request is at fault
+        await asyncio.to_thread(psutil.wait_procs, code, 10)
+        assert (await stack.ask({"q": "next"}))[0] == 200
 
 
 async def test_wrong_requests_have_the_routers_errors(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tests.flowmesh_serving.stack import (
     start_host,
     until,
 )
+from tests.flowmesh_serving.stage_stack import SERVICE, python, stage_stack
 
 from flowmesh_serving.router.settings import REPLICA_WAIT_S
 
@@ -43,6 +44,27 @@ async def test_no_more_wait_than_may_be_in_flight_and_the_others_are_refused_at_
                 await task
             assert refused.value.response.headers["Retry-After"] == "5"
         assert stack.router._calls.in_flight == 0
+
+
+@pytest.mark.slow
+async def test_a_request_with_stages_waits_until_each_component_has_a_replica(
+    tmp_path: Path,
+) -> None:
+    code = "def run(batch):\n    return [call['x'] for call in batch]"
+    spec = {
+        "components": {"one": python(code, "run")},
+        "stages": [{"name": "done", "component": "one", "inputs": {"x": "request.x"}}],
+        "reply": {"out": "done"},
+    }
+    async with stage_stack(tmp_path, spec, {}) as stack:
+        in_flight = stack.stack.router._endpoints._in_flight
+        status, body = await stack.ask({"x": 1}, **{"X-Request-Timeout": "0.05"})
+        assert (status, body["error"]["code"]) == (503, "no_replica")
+        asking = [asyncio.create_task(stack.ask({"x": n})) for n in range(4)]
+        await until(lambda: in_flight.of(SERVICE) == {"team-a": 4})
+        await stack.start_worker("w1", ["one"])
+        assert await asyncio.gather(*asking) == [(200, {"out": n}) for n in range(4)]
+        await until(lambda: not in_flight.of(SERVICE))
 
 
 def test_requests_wait_for_five_seconds() -> None:

@@ -26,12 +26,13 @@ from flowmesh_core.protocol.serving import (
     Piece,
     ServiceCall,
 )
+from flowmesh_core.serving.route.call_router import TRIES
+from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import Defect, HubLink
 
-_TRIES = 2
 _MS = 1000
 _SUCCESS = 200
 _FAILURES = range(400, 600)
@@ -83,9 +84,8 @@ class Calls:
             replica_wait_s: how long a call waits where its service has no replica.
         """
         self.replicas = replicas
-        self._replica_wait_s = replica_wait_s
+        self.arrivals = ReplicaArrivals(replica_wait_s)
         self._pending: dict[str, PendingCall] = {}
-        self._new_replica = asyncio.Event()
 
     @property
     def in_flight(self) -> int:
@@ -122,7 +122,7 @@ class Calls:
     async def _first_reply(self, pending: PendingCall) -> Piece | CallEnded:
         full: set[str] = set()
         reply: Reply | None = None
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             replica = await self._replica_for(pending, full)
             if replica is None:
                 break
@@ -194,15 +194,12 @@ class Calls:
     ) -> RoutedReplica | None:
         """Returns the replica for a call; waits a while where its service has none."""
         now_s = asyncio.get_running_loop().time()
-        waits_until_s = min(now_s + self._replica_wait_s, pending.deadline_s)
+        waits_until_s = min(now_s + self.arrivals.within_s, pending.deadline_s)
         while True:
             replica = self._choose(pending, full)
             if replica is not None or full or self.replicas.count(pending.service):
                 return replica
-            try:
-                async with asyncio.timeout_at(waits_until_s):
-                    await self._new_replica.wait()
-            except TimeoutError:
+            if not await self.arrivals.one_before(waits_until_s):
                 return None
 
     def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
@@ -215,11 +212,6 @@ class Calls:
             pending.replica = None
 
     # -- for the hubs' frames --------------------------------------------------------------------
-
-    def replicas_added(self) -> None:
-        """Lets calls go on that wait for a replica."""
-        self._new_replica.set()
-        self._new_replica = asyncio.Event()
 
     def reply(self, link: HubLink, message: Reply) -> Defect:
         """Deals with a frame of a call; those of calls that have ended are ignored."""

@@ -19,8 +19,10 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.calls import new_call_id
+from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
+    NO_REPLICA,
     body_too_large,
     body_too_slow,
     deadline_exceeded,
@@ -59,6 +61,7 @@ class InvokeEndpoint:
         services: ServiceTable,
         staged: StagedRequests,
         admission: ServiceAdmission,
+        arrivals: ReplicaArrivals,
         in_flight: InFlightRequests,
         connections: Connections,
         limits: HttpLimits,
@@ -67,6 +70,7 @@ class InvokeEndpoint:
         self._services = services
         self._staged = staged
         self._admission = admission
+        self._arrivals = arrivals
         self._in_flight = in_flight
         self._connections = connections
         self._limits = limits
@@ -81,7 +85,7 @@ class InvokeEndpoint:
             caller = caller_of(request, self._services)
             graph = self._graph(request, caller)
             metrics = self._metrics.of_service(caller.service.service)
-            self._admission.check(caller, graph, self._budget_s(request, caller))
+            waited_s = await self._admit(request, caller, graph)
             with (
                 self._in_flight.slot(caller),
                 self._connections.busy(request),
@@ -89,7 +93,7 @@ class InvokeEndpoint:
             ):
                 body, fields = await self._body(request, caller, graph)
                 outcome = _CANCELLED
-                run = self._run(request, caller, body)
+                run = self._run(request, caller, body, waited_s)
                 response, outcome = await self._answered(request, caller, graph, run, fields)
                 return response
         except OpenAiError as error:
@@ -101,6 +105,25 @@ class InvokeEndpoint:
         finally:
             if metrics is not None:
                 metrics.count(outcome, time.monotonic() - began_s)
+
+    async def _admit(self, request: web.Request, caller: Caller, graph: LoadedGraph) -> float:
+        """Admits a request, once each component has a replica; returns how long it waited."""
+        budget_s = self._budget_s(request, caller)
+        loop = asyncio.get_running_loop()
+        began_s = now_s = loop.time()
+        while True:
+            try:
+                self._admission.check(caller, graph, budget_s - (now_s - began_s))
+            except OpenAiError as error:
+                if error.code != NO_REPLICA:
+                    raise
+                until_s = began_s + min(self._arrivals.within_s, budget_s)
+                with self._in_flight.slot(caller), self._connections.busy(request):
+                    if not await self._arrivals.one_before(until_s):
+                        raise
+                now_s = loop.time()
+            else:
+                return now_s - began_s
 
     def _graph(self, request: web.Request, caller: Caller) -> LoadedGraph:
         service = f"{request.match_info['namespace']}/{request.match_info['name']}"
@@ -139,13 +162,13 @@ class InvokeEndpoint:
         return min(within_s, caller.service.slo_s) if caller.service.slo_s else within_s
 
     @staticmethod
-    def _run(request: web.Request, caller: Caller, body: bytes) -> RunStages:
+    def _run(request: web.Request, caller: Caller, body: bytes, waited_s: float) -> RunStages:
         return RunStages(
             request_id=new_call_id(),
             graph="",
             route=UNROUTED,
             request=body,
-            budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
+            budget_ms=max(0, int((timeout_s(request, caller.service.timeout_s) - waited_s) * _MS)),
             slo_ms=int(caller.service.slo_s * _MS),
             tenant=caller.namespace,
             seed=seed(request, caller),

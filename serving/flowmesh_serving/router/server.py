@@ -87,6 +87,7 @@ class RouterServer:
             self._services,
             self._staged,
             ServiceAdmission(self._replicas, in_flight.of),
+            self._calls.arrivals,
             in_flight,
             self._connections,
             limits,
@@ -220,7 +221,7 @@ class RouterServer:
         self._services.use(listed)
         self._metrics.use({entry.service: entry for entry in listed.services})
         if self._replicas.placement_changed():
-            self._calls.replicas_added()
+            self._calls.arrivals.happened()
 
     async def _follow(self, control: ControlClient) -> None:
         """Reads the services from the control plane until it is cancelled."""

@@ -26,7 +26,7 @@ class HubFrames:
     def loads_changed(self, link: HubLink, loads: ReplicaLoads) -> None:
         """See ``HubListener.loads_changed``."""
         if self._replicas.update(link, loads.replicas):
-            self._calls.replicas_added()
+            self._calls.arrivals.happened()
         self._metrics.count_passed(loads.passed_bytes)
         self._metrics.count_dropped(loads.dropped_values)
 

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from flowmesh_core.protocol.serving import (
-    FULL,
     LOST,
-    UNKNOWN_REPLICA,
     VALUE_BYTES_MAX,
     Credit,
     EndRequest,
@@ -23,6 +21,7 @@ from flowmesh_core.protocol.serving import (
     StageFailed,
     StageValue,
 )
+from flowmesh_core.serving.route.call_router import RETRYABLE, TRIES
 from flowmesh_core.stages.joins import JoinTable, MatchedSet
 from flowmesh_core.stages.route import (
     NoReplicaError,
@@ -36,8 +35,6 @@ from flowmesh_serving.errors import no_replica
 from flowmesh_serving.links.hub_link import Defect, HubLink
 from flowmesh_serving.stages.peer_addresses import PeerAddresses
 
-_TRIES = 2
-_RETRIED = (LOST, FULL, UNKNOWN_REPLICA)
 UNROUTED = RequestRoute(0, ())
 Event = Piece | StageFailed | MatchedSet[bytes]
 
@@ -184,7 +181,7 @@ class StagedRequests:
 
     def _failed(self, pending: PendingRequest, failed: StageFailed) -> None:
         """Routes a request again where that is safe and may help; else reports the failure."""
-        retries = failed.outcome in _RETRIED and pending.run.route.version < _TRIES
+        retries = failed.outcome in RETRYABLE and pending.run.route.version < TRIES
         if retries and not pending.has_streamed:
             if failed.replica_id:
                 pending.avoided.add(failed.replica_id)

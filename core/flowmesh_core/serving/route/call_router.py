@@ -30,9 +30,10 @@ from flowmesh_core.serving.route.call_events import (
 from flowmesh_core.serving.route.replica_choice import Candidate, choose_replica
 
 TRIES = 2
+"""How often a call is sent at most; the router process has the same rule."""
 _NEWEST = 0.1
 """The weight of the newest call in the mean duration."""
-_RETRYABLE = (LOST, FULL, UNKNOWN_REPLICA)
+RETRYABLE = (LOST, FULL, UNKNOWN_REPLICA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class CallRouter:
             pending.has_answered = True
             return [AnswerCall(event.call_id, PIECE)]
         self._detach(pending)
-        if event.outcome in _RETRYABLE and not pending.has_answered:
+        if event.outcome in RETRYABLE and not pending.has_answered:
             return [self._retry(pending, event.outcome)]
         self._forget(pending)
         service, seconds = pending.call.service, now_s - pending.arrived_s

@@ -173,7 +173,7 @@ class SandboxedCode:
         """Runs a batch.
 
         Where the process ends on it or takes too long, it is started again and the members run one
-        by one, so that only the one at fault fails.
+        by one, so that only the one at fault fails. One that has ended before is only started.
 
         Args:
             component: whose function gets the batch.
@@ -185,6 +185,9 @@ class SandboxedCode:
             AttemptError: the code does not load again.
         """
         passed = passed or [{}] * len(calls)
+        if self._channel is None:  # it ended while it was idle, so this batch is not at fault
+            await self.close()
+            await self.start()
         results = await self._run_once(component, calls, within_s, passed)
         if results is not None:
             return results
