@@ -1,4 +1,4 @@
-"""Reads the list of services from the control plane of a cluster.
+"""Reads the list of services from the control plane of a cluster, and has it review tokens.
 
 While no control plane answers, the router goes on with what it read last.
 """
@@ -12,10 +12,14 @@ import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.protocol.caller_review import CallerReview, CallerReviewRequest
 from flowmesh_core.protocol.router_services import RouterServices
 
 PATH = "/v1/router"
+CALLERS = f"{PATH}/callers"
 _WITHIN_S = 10.0
+_REVIEW_WITHIN_S = 5.0
+"""Shorter: a client waits for the answer."""
 _OK = 200
 
 
@@ -30,7 +34,7 @@ class ControlClient:
             token: the file with the router's token; read each time, since Kubernetes renews it.
             ca: certificates (PEM) that the gateway's is verified with; None for the system's.
         """
-        self._url = url.rstrip("/") + PATH
+        self._url = url.rstrip("/")
         self._token = token
         self._ca = ca
         self._last = b""
@@ -42,29 +46,53 @@ class ControlClient:
             FlowMeshError: the control plane does not answer, or refuses.
         """
         try:
-            body = await self._body()
+            body = await self._ask("GET", PATH, b"", _WITHIN_S)
             if body == self._last:
                 return None
             listed = decode(_decoder, body)
         except (OSError, aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
             raise FlowMeshError(
                 f"the services cannot be read from the control plane: {e or type(e).__name__}",
-                where=self._url,
+                where=self._url + PATH,
                 remedy="the router tries again each second; what it read last holds",
             ) from e
         self._last = body
         return listed
 
-    async def _body(self) -> bytes:
+    async def review(self, token: str, namespace: str) -> CallerReview:
+        """Returns whether a token's user may call the services of a namespace.
+
+        Args:
+            token: of Kubernetes.
+            namespace: empty for the user's own.
+
+        Raises:
+            FlowMeshError: the control plane does not answer, or refuses.
+        """
+        asked = msgspec.json.encode(CallerReviewRequest(token, namespace))
+        try:
+            body = await self._ask("POST", CALLERS, asked, _REVIEW_WITHIN_S)
+            return decode(_review_decoder, body)
+        except (OSError, aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as e:
+            raise FlowMeshError(
+                f"the control plane does not review a token: {e or type(e).__name__}",
+                where=self._url + CALLERS,
+                remedy="the client tries again; the router's own token needs `get` on /v1/router",
+            ) from e
+
+    async def _ask(self, method: str, path: str, data: bytes, within_s: float) -> bytes:
         token = await asyncio.to_thread(self._token.read_text, encoding="utf-8")
         secure: ssl.SSLContext | bool = True
         if self._ca is not None:
             secure = await asyncio.to_thread(ssl.create_default_context, cafile=self._ca)
         headers = {"Authorization": f"Bearer {token.strip()}"}
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=_WITHIN_S)) as session,
-            session.get(self._url, headers=headers, ssl=secure, allow_redirects=False) as response,
-        ):
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=within_s)) as session,
+            session.request(
+                method, self._url + path, data=data, headers=headers, ssl=secure,
+                allow_redirects=False,
+            ) as response,
+        ):  # fmt: skip
             body = await response.read()
             if response.status != _OK:
                 text = body[:500].decode(errors="replace")
@@ -73,3 +101,4 @@ class ControlClient:
 
 
 _decoder = msgspec.json.Decoder(RouterServices)
+_review_decoder = msgspec.json.Decoder(CallerReview)

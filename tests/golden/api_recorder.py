@@ -240,6 +240,8 @@ async def _services(recorder: Recorder, fabric: Fabric) -> None:
     )
     await recorder.ask(fabric, "services.tokens.list", f"GET {tokens}", space, name="ask")
     await recorder.ask(fabric, "router", "GET /v1/router")
+    asked = {"token": API_TOKEN, "namespace": "team-a"}
+    await recorder.ask(fabric, "router.callers", "POST /v1/router/callers", body=asked)
     one = {"name": "ask", "id": made["id"]}
     route = f"DELETE {tokens}/{{id}}"
     await recorder.ask(fabric, "services.tokens.revoke", route, space, **one)

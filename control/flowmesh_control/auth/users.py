@@ -16,13 +16,14 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Verb(StrEnum):
-    """RBAC verbs."""
+    """RBAC verbs; ``call`` is ours: to send requests to services."""
 
     GET = "get"
     LIST = "list"
     CREATE = "create"
     UPDATE = "update"
     DELETE = "delete"
+    CALL = "call"
 
 
 class Resource(StrEnum):

@@ -6,6 +6,7 @@ import msgspec
 from pydantic import ValidationError
 
 from flowmesh_api.v1.services import ServiceApplication
+from flowmesh_control.errors import ForbiddenError
 from flowmesh_control.records.service_records import (
     PendingRelease,
     ReleasedComponent,
@@ -59,3 +60,13 @@ def with_models(
     scopes = pending.scopes
     release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
     return msgspec.structs.replace(service, pending=None, release=release)
+
+
+def no_right_to_change(service: str) -> ForbiddenError:
+    """Returns the error of an application that would change an existing service."""
+    return ForbiddenError(
+        f"the service {service} exists with another content, and you may not update"
+        " flowmeshservices.flowmesh.dev in its namespace",
+        where="metadata.name",
+        remedy="choose another name, or ask an administrator for the right `update`",
+    )
