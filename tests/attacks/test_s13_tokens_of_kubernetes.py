@@ -147,7 +147,7 @@ async def test_forged_tokens_are_not_all_reviewed_and_stop_no_known_one(tmp_path
 async def test_a_wrong_namespace_does_not_reach_the_control_plane(tmp_path: Path) -> None:
     async with routed(tmp_path) as router:
         for path in ("/v1/models", "/v1/services/..%2Fteam-a/ask:invoke"):
-            given = {} if path.endswith("invoke") else None
+            given: Any = {} if path.endswith("invoke") else None
             status, found = await router.ask(token(OWNER), path, given, project="../team-a")
             assert (status, found["error"]["param"]) == (400, "OpenAI-Project")
         assert token(OWNER) not in router.users.reviewed

@@ -128,7 +128,7 @@ def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
             FLOWMESH_ROUTER_CA=str(made.root / "ca.crt"),
             FLOWMESH_ROUTER_URL=f"https://localhost:{found.port}/v1",
         )
-        until(lambda: made.leads("a"), "a leads", 30)
+        until(lambda: made.leads("a"), "a leads")
         found.start_router()
         yield found
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_api.v1.problems import Problem
@@ -12,6 +12,14 @@ DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 SHOWN = 200
 """Characters that are shown of a text that cannot be a path."""
 _KINDS = ("dataset", "model", "adapter")
+
+
+class InputUpload(NamedTuple):
+    """An input that is uploaded: ``kind`` is ``dataset``, ``model`` or ``adapter``."""
+
+    name: str
+    kind: str
+    path: Path
 
 
 def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:

@@ -30,6 +30,7 @@ from flowmesh_control.serving.published_outputs import PublishedOutputs, named_o
 from flowmesh_control.serving.service_content import (
     no_right_to_change,
     parse_service,
+    stored_rows,
     uploads_beside_outputs,
     with_models,
 )
@@ -147,6 +148,7 @@ class ServiceRegistry:
         scopes = self._policies.scopes(metadata.namespace, dict(labels))
         outputs = await self._outputs.find(service)
         uploads = uploads_beside_outputs(service, application.uploads) | outputs.references
+        uploads |= await stored_rows(service, self._content, scopes.private)
         plan = compile_service(service, self._catalog, uploads, stage_problems)
         artifacts = await self._stored(plan, scopes)
         document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)

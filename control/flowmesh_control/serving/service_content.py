@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import msgspec
 from pydantic import ValidationError
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import ServiceApplication
 from flowmesh_control.errors import ForbiddenError
 from flowmesh_control.records.service_records import (
@@ -13,8 +14,9 @@ from flowmesh_control.records.service_records import (
     ServiceRecord,
     ServiceRelease,
 )
+from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.published_outputs import named_outputs
-from flowmesh_core.errors import SpecError
+from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.plan import Source
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
@@ -43,6 +45,25 @@ def uploads_beside_outputs(service: FlowMeshService, uploads: Mapping[str, str])
     """Returns the uploads of inputs that are not outputs of workflows."""
     named = named_outputs(service)
     return {name: reference for name, reference in uploads.items() if name not in named}
+
+
+async def stored_rows(service: FlowMeshService, content: UploadStore, scope: str) -> dict[str, str]:
+    """Stores the rows that a service's document has; returns their references by input.
+
+    Raises:
+        SpecError: rows have mixed types.
+        StoreError: they could not be stored.
+    """
+    found, problems = {}, []
+    for name, given in service.spec.inputs.items():
+        if given.rows is not None:
+            try:
+                found[name] = (await content.put_rows(given.rows, scope)).reference
+            except IdentityError as e:
+                problems.append(Problem(f"spec.inputs.{name}.rows", e.message))
+    if problems:
+        raise SpecError(problems)
+    return found
 
 
 def with_models(
