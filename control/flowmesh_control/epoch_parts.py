@@ -51,12 +51,13 @@ from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
 from flowmesh_control.serving.service_tokens import ServiceTokens
-from flowmesh_control.settings import ControlSettings
+from flowmesh_control.settings import OPENAI_ENGINE, ControlSettings
 from flowmesh_control.withholding.reruns import Reruns
 from flowmesh_control.withholding.withholding import Withholding
 from flowmesh_control.workers.gateway import WorkerGateway
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.audit.drawing import SampleDraw
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.events import Event, TimeAdvanced
@@ -296,7 +297,11 @@ def build_openai(
     state, settings = context.machine.state, context.settings
     engine = context.catalog.newest(settings.openai_engine)
     if engine is None:
-        raise KeyError(f"the engine {settings.openai_engine!r} is not in the catalog")
+        raise FlowMeshError(
+            f"no engine {settings.openai_engine!r} is installed",
+            where="FLOWMESH_OPENAI_ENGINE",
+            remedy=f"name an engine that is installed, or leave it out for {OPENAI_ENGINE}",
+        )
     return OpenAiServices.of(
         store=context.store,
         uploads=uploads,

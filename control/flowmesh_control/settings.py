@@ -8,6 +8,7 @@ from flowmesh_core.machine.settings import Settings
 
 HANG_S = 20.0
 """How long the event loop of a process that serves users may make no turn."""
+OPENAI_ENGINE = "llm.openai"
 CONNECTIONS_PER_PEER = 64
 CONNECTIONS_MAX = 1024
 REQUEST_LOG_TTL_S = 400 * 86400.0
@@ -57,7 +58,7 @@ class ControlSettings:
     connections_per_peer: int = CONNECTIONS_PER_PEER
     connections_max: int = CONNECTIONS_MAX
     model_aliases: Mapping[str, str] = field(default_factory=dict)
-    openai_engine: str = "llm.openai"
+    openai_engine: str = OPENAI_ENGINE
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S
     routers: tuple[str, ...] = ()

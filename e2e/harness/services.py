@@ -91,10 +91,10 @@ class Service:
         """Deletes the service."""
         self.fabric.kube.run("delete", "fms", self.name, f"--namespace={self.namespace}")
 
-    def start(self, pod: str, *arguments: str) -> None:
-        """Starts a client pod with these arguments."""
+    def start(self, pod: str, *arguments: str, token: str = "") -> None:
+        """Starts a client pod with these arguments, and a token in place of the service's."""
         env = {
-            "TOKEN": self.token,
+            "TOKEN": token or self.token,
             "MODEL": self.name,
             "SERVICE": f"{self.namespace}/{self.name}",
             "FABRIC": NAMESPACE,

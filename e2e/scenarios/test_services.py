@@ -102,6 +102,27 @@ def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
     assert service.result("client")["answered"] == 1, "the rightful hubs use the same port"
 
 
+def test_a_token_of_kubernetes_calls_where_its_account_may(
+    fabric: Fabric, service: Service
+) -> None:
+    kube, space = fabric.kube, f"--namespace={TEAM}"
+    words = ("--verb=call", "--resource=flowmeshservices.flowmesh.dev", space)
+    kube.run("create", "role", "call", *words)
+    for name in ("app", "other"):
+        kube.run("create", "serviceaccount", name, space)
+    kube.run("create", "rolebinding", "app", "--role=call", f"--serviceaccount={TEAM}:app", space)
+    for pod, account, audience in (
+        ("own", "app", "flowmesh"),
+        ("foreign", "app", "another"),
+        ("without", "other", "flowmesh"),
+    ):
+        token = kube.run("create", "token", account, space, f"--audience={audience}").strip()
+        service.start(pod, "load", "4", "0", token=token)
+    assert service.result("own")["answered"] == 4
+    assert set(service.result("foreign")["last"]) == {"401"}
+    assert set(service.result("without")["last"]) == {"403"}
+
+
 def test_stages_of_users_code_outlive_one_of_their_workers(
     fabric: Fabric, service: Service, print_line: Callable[[str], None]
 ) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowmesh_control.auth.master_key import decode_ring
-from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER
+from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER, OPENAI_ENGINE
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_operator.pod_environment import ANYWHERE, PodEnvironment
@@ -69,6 +69,7 @@ class OperatorSettings:
             for no routers.
         router_ca: the file with the certificates that hubs verify them with.
         router_url: the base URL of the routers for clients in the cluster.
+        openai_engine: the engine that answers batches of OpenAI's API, such as one of a plugin.
         keda_metrics_url: the URL where KEDA reads the gateway's metrics; empty disables KEDA.
         keda_secret: the Secret with the ``token`` that KEDA sends there; none if empty.
         keda_pair_secret: the Secret with KEDA's ``tls.crt`` and ``tls.key``, without which it does
@@ -114,6 +115,7 @@ class OperatorSettings:
     router_hubs: str = ""
     router_ca: Path | None = None
     router_url: str = ""
+    openai_engine: str = OPENAI_ENGINE
     keda_metrics_url: str = ""
     keda_secret: str = ""
     keda_pair_secret: str = ""
@@ -204,6 +206,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         router_hubs=reader.text("ROUTER_HUBS"),
         router_ca=Path(file) if (file := reader.text("ROUTER_CA")) else None,
         router_url=reader.text("ROUTER_URL"),
+        openai_engine=reader.text("OPENAI_ENGINE") or OPENAI_ENGINE,
         keda_metrics_url=reader.text("KEDA_METRICS_URL"),
         keda_secret=reader.text("KEDA_SECRET"),
         keda_pair_secret=reader.text("KEDA_PAIR_SECRET"),

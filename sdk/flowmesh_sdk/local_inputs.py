@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_api.v1 import routes
@@ -17,6 +17,14 @@ DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 SHOWN = 200
 """Characters that are shown of a text that cannot be a path."""
 _KINDS = ("dataset", "model", "adapter")
+
+
+class InputUpload(NamedTuple):
+    """An input that is uploaded: ``kind`` is ``dataset``, ``model`` or ``adapter``."""
+
+    name: str
+    kind: str
+    path: Path
 
 
 def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:

@@ -26,6 +26,38 @@ def unauthorized() -> OpenAiError:
     )
 
 
+def may_not_call(user: str, namespace: str) -> OpenAiError:
+    """Returns the error of a user of Kubernetes without the right to call."""
+    return OpenAiError(
+        f"User '{user[:200]}' may not call flowmeshservices.flowmesh.dev in namespace"
+        f" '{namespace}': ask an administrator for a role with this right. The header"
+        " OpenAI-Project names another namespace.",
+        code="permission_denied",
+        status=403,
+    )
+
+
+def too_many_unknown_tokens() -> OpenAiError:
+    """Returns the error of a token that is not reviewed now, as too many others were."""
+    return OpenAiError(
+        "Rate limit reached: too many requests with tokens that are not known yet. Try again"
+        " later.",
+        type="requests",
+        code="rate_limit_exceeded",
+        status=429,
+    )
+
+
+def caller_not_reviewed() -> OpenAiError:
+    """Returns the error of a token that cannot be reviewed now."""
+    return OpenAiError(
+        "The control plane does not answer who you are. Try again later.",
+        type=_SERVER_ERROR,
+        code="caller_not_reviewed",
+        status=503,
+    )
+
+
 def unknown_model(model: str) -> OpenAiError:
     """Returns the error of a model that does not exist for the caller."""
     return OpenAiError(

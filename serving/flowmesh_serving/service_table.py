@@ -1,7 +1,7 @@
 """Which services a router offers to whom, as it was last read from its file or control plane."""
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from flowmesh_core.protocol.router_services import (
@@ -15,7 +15,7 @@ from flowmesh_serving.request_schemas import RequestSchemas
 
 
 class Caller(NamedTuple):
-    """Who sends a request: a token of one service."""
+    """Who sends a request, by its token, and the service that it calls."""
 
     service: ServiceEntry
     namespace: str
@@ -30,7 +30,15 @@ class ServiceTable:
         requests: the schemas of requests to them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, takes_users: bool = False) -> None:
+        """Has no services yet.
+
+        Args:
+            takes_users: whether users of Kubernetes call services too: then any namespace with a
+                service may have callers, also one without tokens.
+        """
+        self._takes_users = takes_users
+        self._models: dict[str, dict[str, ServiceEntry]] = {}
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
         self._services: dict[str, ServiceEntry] = {}
         self._tenants: dict[str, tuple[str, ...]] = {}
@@ -52,11 +60,22 @@ class ServiceTable:
         self.requests.use(listed.services)
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
         self._services = {s.service: s for s in listed.services}
-        self._tenants = {
-            s.service: tuple(dict.fromkeys(t.namespace for t in s.tokens)) for s in listed.services
-        }
+        self._models = _models(listed.services)
+        self._tenants = {s.service: self._callers_of(s) for s in listed.services}
         self.tenants = tuple(dict.fromkeys(n for names in self._tenants.values() for n in names))
         self.is_known = True
+
+    def _callers_of(self, entry: ServiceEntry) -> tuple[str, ...]:
+        own = (namespace_of(entry),) if self._takes_users else ()
+        return tuple(dict.fromkeys((*own, *(t.namespace for t in entry.tokens))))
+
+    def models_of(self, namespace: str) -> Mapping[str, ServiceEntry]:
+        """Returns the services of a namespace by their model in OpenAI's API."""
+        return self._models.get(namespace, {})
+
+    def entry(self, service: str) -> ServiceEntry | None:
+        """Returns a service; None where there is none of that name."""
+        return self._services.get(service)
 
     def tenants_of(self, service: str) -> tuple[str, ...]:
         """Returns the namespaces that may call a service."""
@@ -82,3 +101,19 @@ class ServiceTable:
         if known.expires_s and known.expires_s <= time.time():
             return None
         return Caller(service, known.namespace)
+
+
+def namespace_of(entry: ServiceEntry) -> str:
+    """Returns the namespace of a service."""
+    return entry.service.partition("/")[0]
+
+
+def _models(entries: tuple[ServiceEntry, ...]) -> dict[str, dict[str, ServiceEntry]]:
+    """Returns services by namespace and model; of several with one model, the oldest.
+
+    A service without stages comes before one with them, which answers no requests of OpenAI's API.
+    """
+    found: dict[str, dict[str, ServiceEntry]] = {}
+    for entry in sorted(entries, key=lambda e: (e.graph is not None, e.created_s, e.service)):
+        found.setdefault(namespace_of(entry), {}).setdefault(entry.model, entry)
+    return found

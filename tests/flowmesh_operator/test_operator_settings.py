@@ -24,6 +24,9 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
     assert (settings.store, settings.identity, settings.gateway_port) == ("s3://b/p", "pod-1", 8470)
     assert "bytes" not in repr(settings)
     assert "x00" not in repr(settings)
+    assert settings.openai_engine == "llm.openai"
+    named = environment | {"FLOWMESH_OPENAI_ENGINE": "test.openai"}
+    assert read_settings(named, host="pod-1").openai_engine == "test.openai"
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def cluster(api_server: ApiServer, tmp_path_factory: pytest.TempPathFactory) -> 
             FLOWMESH_ROUTER_CA=str(made.root / "ca.crt"),
             FLOWMESH_ROUTER_URL=f"https://localhost:{found.port}/v1",
         )
-        until(lambda: made.leads("a"), "a leads", 30)
+        until(lambda: made.leads("a"), "a leads")
         found.start_router()
         yield found
 
@@ -172,6 +172,37 @@ def test_a_revoked_token_is_refused(cluster: Cluster) -> None:
     until(lambda: not answered(cluster, made.token), "the router refuses it")
     with pytest.raises(openai.AuthenticationError):
         cluster.says(made.token, "echo", "one")
+
+
+def test_a_token_of_kubernetes_calls_services_where_its_user_has_the_right(
+    cluster: Cluster,
+) -> None:
+    server, team = cluster.made.server, cluster.team
+    cluster.apply("ask", openai={"model": "echo"})
+    cluster.wait("ask")
+    for name in ("ci", "other"):
+        server.kubectl("create", "serviceaccount", name, "-n", team)
+    words = ("--verb=call", "--resource=flowmeshservices.flowmesh.dev", "-n", team)
+    server.kubectl("create", "role", "caller", *words)
+    account = f"--serviceaccount={team}:ci"
+    server.kubectl("create", "rolebinding", "caller", "--role=caller", account, "-n", team)
+
+    def token(name: str, *more: str) -> str:
+        return server.kubectl("create", "token", name, "-n", team, *more).stdout.strip()
+
+    own = token("ci")
+    until(lambda: answered(cluster, own), "its user has the right")
+    assert answered(cluster, token("ci", "--audience=flowmesh"))
+    with pytest.raises(openai.AuthenticationError):
+        cluster.says(token("ci", "--audience=another"), "echo", "one")
+    with pytest.raises(openai.PermissionDeniedError, match="may not call flowmeshservices"):
+        cluster.says(token("other"), "echo", "one")
+    operator = cluster.made.processes["a"]
+    operator.send_signal(signal.SIGSTOP)  # the router goes on with what it knows
+    try:
+        assert cluster.says(own, "echo", "once more") == "once more"
+    finally:
+        operator.send_signal(signal.SIGCONT)
 
 
 def test_a_wrong_spec_is_named_and_the_older_one_stays_served(cluster: Cluster) -> None:

@@ -37,6 +37,7 @@ from flowmesh_api.v1 import (
     withheld,
 )
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.protocol.caller_review import CallerReview
 from flowmesh_core.protocol.router_reports import RouterReport
 from flowmesh_core.protocol.router_services import RouterServices
 
@@ -86,6 +87,7 @@ ANSWER_TYPES: dict[str, Any] = {
     "DELETE /v1/services/{name}/tokens/{id}": services.ServiceTokenRevoked,
     "GET /v1/router": RouterServices,
     "POST /v1/router": services.RouterReportTaken,
+    "POST /v1/router/callers": CallerReview,
     "GET /v1/lineage/{name}": lineage.LineageWalk,
     "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
     "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,

@@ -247,6 +247,8 @@ async def _services(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "router.report", "POST /v1/router", body=report)
     capacity = "GET /v1/services/{name}/capacity"
     await recorder.ask(fabric, "services.capacity", capacity, space, name="ask")
+    asked = {"token": API_TOKEN, "namespace": "team-a"}
+    await recorder.ask(fabric, "router.callers", "POST /v1/router/callers", body=asked)
     one = {"name": "ask", "id": made["id"]}
     route = f"DELETE {tokens}/{{id}}"
     await recorder.ask(fabric, "services.tokens.revoke", route, space, **one)

@@ -22,7 +22,7 @@ def add_to(app: typer.Typer) -> None:
     verbs = (("list", list_services), ("show", show), ("why", why), ("capacity", capacity))
     for name, command in verbs:
         services.command(name)(guarded(placed(command)))
-    services.command("manifest")(guarded(manifest))
+    services.command("manifest")(guarded(placed(manifest)))
     app.add_typer(services, name="services", rich_help_panel=PANEL)
 
 
@@ -78,13 +78,14 @@ def manifest(
     file: Annotated[Path, typer.Argument(help="File of a service.", metavar="FILE")],
     *,
     namespace: ServiceNamespace = "",
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Print the object of a file for kubectl apply, with its code.
 
-    It is JSON also without --json.
+    It is JSON also without --json. Inputs that are files here are uploaded with --cluster.
     """
     del json
     from flowmesh_cli.verbs.services import print_manifest  # noqa: PLC0415
 
-    print_manifest(file, namespace=namespace)
+    print_manifest(file, namespace=namespace, place=place)

@@ -97,9 +97,9 @@ class _Serving:
 
     def _apply(self, offer: ServiceOffer) -> None:
         uploads = {}
-        for name, folder in offer.folders.items():
-            self._terminal.note(f"{folder}: uploading")
-            uploads[name] = upload(self._http, folder, "model", offer.namespace).reference
+        for name, kind, path in offer.uploads:
+            self._terminal.note(f"{path}: uploading")
+            uploads[name] = upload(self._http, path, kind, offer.namespace).reference
         application = ServiceApplication(offer.document, uploads=uploads)
         self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
 

@@ -1,6 +1,6 @@
 """Reads the file of a service for ``fmesh serve``: its document, with the code of its components.
 
-The service's code is read from files beside it, so that what is sent needs no other file.
+The service's code is read from files beside it; inputs that are files here are uploaded.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,12 @@ from pydantic import ValidationError
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.local_inputs import (
+    InputUpload,
+    local_inputs,
+    local_path,
+    missing_files,
+)
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problems
@@ -32,11 +38,13 @@ class DescribedService:
         document: what is sent to the control plane.
         service: the same, checked.
         graph: its stages; None for a service of one engine.
+        uploads: its inputs that are files or folders here.
     """
 
     document: dict[str, Any]
     service: FlowMeshService
     graph: ServiceGraph | None
+    uploads: tuple[InputUpload, ...] = ()
 
 
 def is_service_file(name: str) -> bool:
@@ -73,9 +81,12 @@ def read_service(path: Path, namespace: str) -> DescribedService:
         found.append(document.locate(Problem(path_text(keys), message)))
 
     graph = compile_stages(service.spec, report, stage_problems)
+    found += [document.locate(p) for p in missing_files(value, path.parent)]
     if found:
         raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
-    return DescribedService(value, service, graph)
+    local = local_inputs(value["spec"].get("inputs"))
+    uploads = tuple(InputUpload(n, k, local_path(t, path.parent)) for n, k, t in local)
+    return DescribedService(value, service, graph, uploads)
 
 
 def _text(path: Path) -> str:

@@ -18,7 +18,7 @@ from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_documents.local_paths import is_local
-from flowmesh_sdk.local_inputs import local_path
+from flowmesh_sdk.local_inputs import InputUpload, local_path
 
 _DEFAULT_NAMESPACE = "default"
 _CHAT, _EMBEDDINGS = "/chat/completions", "/embeddings"
@@ -52,14 +52,14 @@ class ServiceOffer:
         entry: what the router offers.
         path: where it takes requests, below the base URL.
         example: a request.
-        folders: local models that are uploaded first, by input.
+        uploads: its inputs that are files or folders here, and are uploaded first.
     """
 
     document: dict[str, Any]
     entry: ServiceEntry
     path: str
     example: dict[str, Any]
-    folders: dict[str, Path]
+    uploads: tuple[InputUpload, ...]
 
     @property
     def namespace(self) -> str:
@@ -90,12 +90,14 @@ def _of_model(model: str, chosen: ServeOptions) -> ServiceOffer:
     name = model_name(model)
     document = service_document(model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings)
     entry = ServiceEntry(f"{namespace}/{service_name(model)}", name, tool_parser=chosen.tool_parser)
-    folders = {INPUT: local_path(model, Path.cwd())} if is_local(model) else {}
+    uploads: tuple[InputUpload, ...] = ()
+    if is_local(model):
+        uploads = (InputUpload(INPUT, "model", local_path(model, Path.cwd())),)
     if chosen.embeddings:
         return ServiceOffer(
-            document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, folders
+            document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, uploads
         )
-    return ServiceOffer(document, entry, _CHAT, _chat(name), folders)
+    return ServiceOffer(document, entry, _CHAT, _chat(name), uploads)
 
 
 def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
@@ -103,10 +105,10 @@ def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
     entry = router_entry(found.service, found.graph)
     if found.graph is None:
         entry = msgspec.structs.replace(entry, tool_parser=chosen.tool_parser)
-        return ServiceOffer(found.document, entry, _CHAT, _chat(entry.model), {})
+        return ServiceOffer(found.document, entry, _CHAT, _chat(entry.model), found.uploads)
     example = dict.fromkeys(LoadedGraph(found.graph).request_fields, "...")
     path = f"/services/{entry.service}:invoke"
-    return ServiceOffer(found.document, entry, path, example, {})
+    return ServiceOffer(found.document, entry, path, example, found.uploads)
 
 
 def _chat(model: str) -> dict[str, Any]:

@@ -11,9 +11,12 @@ from flowmesh_api.v1.services import (
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.service_files import read_service
+from flowmesh_cli.verbs.service_files import DescribedService, read_service
 from flowmesh_cli.views.formatting import date, usd
+from flowmesh_cli.workflows.upload import upload_content
 
 
 def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
@@ -87,14 +90,35 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
             terminal.table(["replica", "worker", "verdict", "reason"], rows)
 
 
-def print_manifest(file: Path, *, namespace: str) -> None:
+def print_manifest(file: Path, *, namespace: str, place: Target) -> None:
     """Prints the object of a service's file as JSON; its code is in it, in place of file names.
 
+    Inputs that are files here are uploaded to the cluster, and references stand in their place.
+
     Raises:
-        CliError: the file, or one of its code, cannot be read.
+        CliError: the file, or one of its code, cannot be read, or an input cannot be uploaded.
         FilesError: lists what is wrong with it.
     """
-    Terminal(as_json=True).answer(read_service(file, namespace).document)
+    found = read_service(file, namespace)
+    if found.uploads:
+        _upload(found, place)
+    Terminal(as_json=True).answer(found.document)
+
+
+def _upload(found: DescribedService, place: Target) -> None:
+    if not place.is_cluster:
+        raise CliError(
+            f"the input {found.uploads[0].name} is a local file, which only a cluster's services"
+            " can use once it is uploaded there",
+            ExitCode.USAGE,
+            where=str(found.uploads[0].path),
+            remedy="name the cluster: `fmesh services manifest FILE --cluster`",
+        )
+    inputs = found.document["spec"]["inputs"]
+    with query_fabric(place) as http:
+        for name, kind, path in found.uploads:
+            reference = upload_content(http, path, kind, found.service.metadata.namespace)
+            inputs[name][kind] = reference
 
 
 def chosen_namespace(http: ApiClient, namespace: str) -> str:

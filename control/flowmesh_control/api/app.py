@@ -7,6 +7,7 @@ from aiohttp import web
 
 from flowmesh_control.api.audits import AuditHandlers
 from flowmesh_control.api.authorization import Authorizer
+from flowmesh_control.api.callers import CallerHandlers
 from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
@@ -90,6 +91,7 @@ def build_app(
             objects=services.settings.objects,
             router_url=services.settings.router_url,
         ),
+        CallerHandlers(),
         probes,
     )
     authorizer = Authorizer(users, services.views, services.rates, recorder)

@@ -293,27 +293,22 @@ def _forbidden(route: Route, call: AuthorizedRequest, namespace: str) -> Forbidd
 def _queried(request: web.Request) -> str:
     """Returns the namespace of ``?namespace=``; refuses one that no workflow can have."""
     namespace = request.query.get("namespace") or DEFAULT_NAMESPACE
-    if not _is_namespace(namespace):
-        raise FlowMeshError(
-            f"{namespace[:80]!r} is not a namespace",
-            where="?namespace=",
-            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
-        )
+    check_namespace(namespace, "?namespace=")
     return namespace
 
 
 def _project(call: AuthorizedRequest) -> str:
     """Returns the namespace of the header ``OpenAI-Project``, or else the service account's."""
-    own = call.user.name.split(":")
-    usual = own[2] if own[:2] == ["system", "serviceaccount"] else DEFAULT_NAMESPACE
-    namespace = call.request.headers.get("OpenAI-Project") or usual
-    if not _is_namespace(namespace):
-        raise FlowMeshError(
-            f"{namespace[:80]!r} is not a namespace",
-            where="OpenAI-Project",
-            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
-        )
+    namespace = call.request.headers.get("OpenAI-Project") or own_namespace(call.user)
+    check_namespace(namespace, "OpenAI-Project")
     return namespace
+
+
+def own_namespace(user: User) -> str:
+    """Returns the namespace of a service account; for other users the default."""
+    parts = user.name.split(":")
+    is_account = parts[:2] == ["system", "serviceaccount"]
+    return parts[2] if is_account else DEFAULT_NAMESPACE
 
 
 class _SubmissionNamespace(msgspec.Struct, frozen=True):
@@ -336,6 +331,24 @@ def _submitted(body: bytes) -> str:
         words = PATTERN_WORDS[NAMESPACE_PATTERN]
         raise SpecError([Problem("metadata.namespace", f"{namespace!r} is not {words}")])
     return namespace
+
+
+def check_namespace(namespace: str, where: str) -> None:
+    """Refuses a text that is not the name of a namespace.
+
+    Args:
+        namespace: the text.
+        where: the place of the request that has it.
+
+    Raises:
+        FlowMeshError: it cannot be the name of one.
+    """
+    if not _is_namespace(namespace):
+        raise FlowMeshError(
+            f"{namespace[:80]!r} is not a namespace",
+            where=where,
+            remedy=f"write {PATTERN_WORDS[NAMESPACE_PATTERN]}",
+        )
 
 
 def _is_namespace(text: str) -> bool:

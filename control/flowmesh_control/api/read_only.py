@@ -8,6 +8,7 @@ from flowmesh_core.errors import StoreError, StoreFullError
 
 _READS = frozenset({"GET", "HEAD"})
 PLAN = "/v1/plan"
+CALLERS = "/v1/router/callers"
 COLLECT = "/v1/cache/gc"
 
 
@@ -18,7 +19,7 @@ def refusing_writes(refusal: StoreError) -> Middleware:
     """
 
     def is_allowed(request: web.Request) -> bool:
-        if request.method in _READS or request.path == PLAN:
+        if request.method in _READS or request.path in (PLAN, CALLERS):
             return True
         frees = isinstance(refusal, StoreFullError) or flag(request, "dry_run")
         return request.path == COLLECT and frees

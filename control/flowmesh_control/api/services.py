@@ -111,7 +111,11 @@ class ServiceHandlers:
             )
         application = decode_body(body, _decoder)
         application = msgspec.structs.replace(application, namespace=call.namespace)
-        service = await self._registry.apply(application, self._labels(call.namespace))
+        namespace = call.namespace
+        # Asked before: a service of that name may come to exist until it is applied.
+        may = await call.users.may(call.user, Verb.UPDATE, Resource.SERVICES, namespace)
+        labels = self._labels(namespace)
+        service = await self._registry.apply(application, labels, may_change=may)
         call.note(service.name)
         return json_response(self._planner.status(service))
 

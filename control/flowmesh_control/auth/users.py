@@ -16,7 +16,9 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Verb(StrEnum):
-    """RBAC verbs; ``POST`` is one on paths, whose verbs are those of HTTP."""
+    """RBAC verbs; ``POST`` is one on paths, whose verbs are those of HTTP; ``CALL`` is ours: to send
+    requests to services.
+    """
 
     GET = "get"
     LIST = "list"
@@ -24,6 +26,7 @@ class Verb(StrEnum):
     UPDATE = "update"
     DELETE = "delete"
     POST = "post"
+    CALL = "call"
 
 
 class Resource(StrEnum):

@@ -28,7 +28,9 @@ from flowmesh_control.runs.admission import Admission, Compiled
 from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.published_outputs import PublishedOutputs, named_outputs
 from flowmesh_control.serving.service_content import (
+    no_right_to_change,
     parse_service,
+    stored_rows,
     uploads_beside_outputs,
     with_models,
 )
@@ -121,7 +123,12 @@ class ServiceRegistry:
         return found
 
     async def apply(
-        self, application: ServiceApplication, labels: Mapping[str, str], object_uid: str = ""
+        self,
+        application: ServiceApplication,
+        labels: Mapping[str, str],
+        object_uid: str = "",
+        *,
+        may_change: bool = True,
     ) -> ServiceRecord:
         """Creates a service, or gives it another content; an equal one is left as it is.
 
@@ -129,16 +136,19 @@ class ServiceRegistry:
             application: the service.
             labels: of its namespace.
             object_uid: of its object in a cluster; a service of another object is replaced.
+            may_change: whether an existing service may get another content.
 
         Raises:
             SpecError: everything that is wrong with it.
             ConflictError: its namespace has too many.
+            ForbiddenError: it exists with another content, and may not be changed.
         """
         service = parse_service(application)
         metadata = service.metadata
         scopes = self._policies.scopes(metadata.namespace, dict(labels))
         outputs = await self._outputs.find(service)
         uploads = uploads_beside_outputs(service, application.uploads) | outputs.references
+        uploads |= await stored_rows(service, self._content, scopes.private)
         plan = compile_service(service, self._catalog, uploads, stage_problems)
         artifacts = await self._stored(plan, scopes)
         document = service.model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -149,6 +159,8 @@ class ServiceRegistry:
             is_same = known is not None and (known.document, known.runs) == (document, outputs.runs)
             if known is not None and is_same and not known.failure:
                 return known
+            if known is not None and not may_change:
+                raise no_right_to_change(known.id)
             self._check_count(metadata.namespace, known)
             uid = f"service-{metadata.name}-{secrets.token_hex(4)}" if plan.imports.steps else ""
             entry = router_entry(service, plan.graph)

@@ -5,15 +5,18 @@ from collections.abc import Mapping
 import msgspec
 from pydantic import ValidationError
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import ServiceApplication
+from flowmesh_control.errors import ForbiddenError
 from flowmesh_control.records.service_records import (
     PendingRelease,
     ReleasedComponent,
     ServiceRecord,
     ServiceRelease,
 )
+from flowmesh_control.runs.uploads import UploadStore
 from flowmesh_control.serving.published_outputs import named_outputs
-from flowmesh_core.errors import SpecError
+from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.plan import Source
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
@@ -44,6 +47,25 @@ def uploads_beside_outputs(service: FlowMeshService, uploads: Mapping[str, str])
     return {name: reference for name, reference in uploads.items() if name not in named}
 
 
+async def stored_rows(service: FlowMeshService, content: UploadStore, scope: str) -> dict[str, str]:
+    """Stores the rows that a service's document has; returns their references by input.
+
+    Raises:
+        SpecError: rows have mixed types.
+        StoreError: they could not be stored.
+    """
+    found, problems = {}, []
+    for name, given in service.spec.inputs.items():
+        if given.rows is not None:
+            try:
+                found[name] = (await content.put_rows(given.rows, scope)).reference
+            except IdentityError as e:
+                problems.append(Problem(f"spec.inputs.{name}.rows", e.message))
+    if problems:
+        raise SpecError(problems)
+    return found
+
+
 def with_models(
     service: ServiceRecord, pending: PendingRelease, models: dict[Source, Artifact] | str
 ) -> ServiceRecord:
@@ -59,3 +81,13 @@ def with_models(
     scopes = pending.scopes
     release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
     return msgspec.structs.replace(service, pending=None, release=release)
+
+
+def no_right_to_change(service: str) -> ForbiddenError:
+    """Returns the error of an application that would change an existing service."""
+    return ForbiddenError(
+        f"the service {service} exists with another content, and you may not update"
+        " flowmeshservices.flowmesh.dev in its namespace",
+        where="metadata.name",
+        remedy="choose another name, or ask an administrator for the right `update`",
+    )

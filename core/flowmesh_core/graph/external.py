@@ -130,9 +130,9 @@ def _uploaded(scope: CompileContext, name: str, kind: str, text: str, keys: Keys
         if not scope.validate_only:
             scope.report(
                 keys,
-                f"{text} is a local file, and only fmesh run and fmesh submit upload files;"
-                " here use s3://, https://, hf://, a cas: reference or, for a small data set, a"
-                " configMap",
+                f"{text} is a local file, and only fmesh uploads files (run, submit, serve,"
+                " services manifest); here use s3://, https://, hf://, a cas: reference or, for a"
+                " small data set, rows",
             )
         reference = _placeholder(kind, name)
     return InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))

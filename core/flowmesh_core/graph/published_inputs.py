@@ -59,6 +59,18 @@ def read_outputs(scope: CompileContext, inputs: dict[str, ServiceInputSpec]) -> 
             scope.inputs[name] = _entry(scope, name, found, (*keys, "output"))
 
 
+def refuse_config_maps(scope: CompileContext, inputs: dict[str, ServiceInputSpec]) -> None:
+    """Reports every input that is in a ConfigMap: these are read for runs of workflows alone."""
+    for name, spec in inputs.items():
+        if spec.config_map is not None:
+            scope.inputs[name] = None
+            scope.report(
+                ("spec", "inputs", name, "configMap"),
+                "services read no ConfigMaps: write the rows here (rows: [...]), or publish them"
+                " with a workflow and write output: WORKFLOW/OUTPUT",
+            )
+
+
 def _entry(
     scope: CompileContext, name: str, found: PublishedOutput, keys: Keys
 ) -> InputEntry | None:

@@ -18,7 +18,7 @@ from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
 from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
-from flowmesh_core.graph.published_inputs import read_outputs
+from flowmesh_core.graph.published_inputs import read_outputs, refuse_config_maps
 from flowmesh_core.graph.python_components import component_hosts, python_component
 from flowmesh_core.graph.service_groups import replica_bounds
 from flowmesh_core.graph.service_stages import compile_stages
@@ -71,7 +71,7 @@ def compile_service(
         SpecError: with all problems of the service.
     """
     metadata, spec = service.metadata, service.spec
-    own = {name: one for name, one in spec.inputs.items() if one.output is None}
+    own = {n: i for n, i in spec.inputs.items() if i.output is None and i.config_map is None}
     workflow = FlowMeshWorkflow.model_construct(
         metadata=metadata, spec=WorkflowSpec.model_construct(inputs=own, steps=[])
     )
@@ -80,6 +80,7 @@ def compile_service(
     )
     read_inputs(scope)
     read_outputs(scope, spec.inputs)
+    refuse_config_maps(scope, spec.inputs)
     graph = compile_stages(spec, scope.report, check_call)
     hosts = component_hosts(metadata.namespace, spec)
     components = tuple(

@@ -53,6 +53,7 @@ def make_control_plane(
             routers=(settings.router_hubs,) if settings.router_hubs else (),
             router_ca=_router_ca(settings),
             router_url=settings.router_url,
+            openai_engine=settings.openai_engine,
         ),
         catalog=load_catalog(),
         key_ring=settings.key_ring,

@@ -35,6 +35,7 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
@@ -66,8 +67,10 @@ class InvokeEndpoint:
         connections: Connections,
         limits: HttpLimits,
         metrics: RouterMetrics,
+        users: KubernetesCallers,
     ) -> None:
         self._services = services
+        self._users = users
         self._staged = staged
         self._admission = admission
         self._arrivals = arrivals
@@ -82,8 +85,11 @@ class InvokeEndpoint:
         metrics = None
         outcome = _REFUSED
         try:
+            service = f"{request.match_info['namespace']}/{request.match_info['name']}"
             caller = caller_of(request, self._services)
-            graph = self._graph(request, caller)
+            if caller is None:
+                caller = await self._users.of_service(request, service)
+            graph = self._graph(service, caller)
             metrics = self._metrics.of_service(caller.service.service)
             waited_s = await self._admit(request, caller, graph)
             with (
@@ -125,8 +131,7 @@ class InvokeEndpoint:
             else:
                 return now_s - began_s
 
-    def _graph(self, request: web.Request, caller: Caller) -> LoadedGraph:
-        service = f"{request.match_info['namespace']}/{request.match_info['name']}"
+    def _graph(self, service: str, caller: Caller) -> LoadedGraph:
         graph = self._services.graph(service)
         if graph is None or caller.service.service != service:
             raise unknown_service(service)

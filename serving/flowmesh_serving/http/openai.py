@@ -27,6 +27,7 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
@@ -66,8 +67,10 @@ class OpenAiEndpoints:
         connections: Connections,
         limits: HttpLimits,
         metrics: RouterMetrics,
+        users: KubernetesCallers,
     ) -> None:
         self._services = services
+        self._users = users
         self._calls = calls
         self._in_flight = in_flight
         self._connections = connections
@@ -77,17 +80,18 @@ class OpenAiEndpoints:
     async def models(self, request: web.Request) -> web.Response:
         """Lists the models that the caller may call."""
         try:
-            caller = self._caller(request)
+            callers = await self._callers(request)
         except OpenAiError as error:
             return response_of(error)
-        return _json({"object": "list", "data": [self._model(caller)]})
+        return _json({"object": "list", "data": [self._model(c) for c in callers]})
 
     async def model(self, request: web.Request) -> web.Response:
         """Shows one model."""
         try:
-            caller = self._caller(request)
             name = request.match_info["model"]
-            if name != caller.service.model:
+            callers = await self._callers(request)
+            caller = next((c for c in callers if c.service.model == name), None)
+            if caller is None:
                 raise unknown_model(name)
         except OpenAiError as error:
             return response_of(error)
@@ -99,7 +103,7 @@ class OpenAiEndpoints:
         metrics = None
         outcome = _REFUSED
         try:
-            caller = self._caller(request)
+            caller = caller_of(request, self._services) or await self._users.of_model(request)
             metrics = self._metrics.of_service(caller.service.service)
             with (
                 self._in_flight.slot(caller),
@@ -121,8 +125,9 @@ class OpenAiEndpoints:
             if metrics is not None:
                 metrics.count(outcome, time.monotonic() - began_s)
 
-    def _caller(self, request: web.Request) -> Caller:
-        return caller_of(request, self._services)
+    async def _callers(self, request: web.Request) -> list[Caller]:
+        caller = caller_of(request, self._services)
+        return [caller] if caller is not None else await self._users.all_of(request)
 
     async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
         limit = self._limits.body_bytes

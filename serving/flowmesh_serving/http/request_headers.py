@@ -9,7 +9,6 @@ from aiohttp import web
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
-from flowmesh_serving.errors import unauthorized
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _BEARER = "Bearer "
@@ -17,17 +16,16 @@ _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
 
 
-def caller_of(request: web.Request, services: ServiceTable) -> Caller:
-    """Returns who sends a request.
-
-    Raises:
-        OpenAiError: it has no valid token.
-    """
+def bearer_token(request: web.Request) -> str:
+    """Returns the token that a request shows; empty for none."""
     given = request.headers.get("Authorization", "")
-    caller = services.caller(given.removeprefix(_BEARER)) if given.startswith(_BEARER) else None
-    if caller is None:
-        raise unauthorized()
-    return caller
+    return given.removeprefix(_BEARER) if given.startswith(_BEARER) else ""
+
+
+def caller_of(request: web.Request, services: ServiceTable) -> Caller | None:
+    """Returns who sends a request, by the token of a service; None for any other token."""
+    token = bearer_token(request)
+    return services.caller(token) if token else None
 
 
 def timeout_s(request: web.Request, most_s: float) -> float:

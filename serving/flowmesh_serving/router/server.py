@@ -14,6 +14,7 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
 from flowmesh_core.protocol.router_services import RouterServices
+from flowmesh_serving.callers.caller_reviews import CallerReviews
 from flowmesh_serving.calls.calls import Calls
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.control_client import ControlClient
@@ -21,6 +22,7 @@ from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke import InvokeEndpoint
+from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
@@ -59,7 +61,8 @@ class RouterServer:
         self.url = self.probe_url = ""
         self.hubs_port = 0
         self._settings = settings
-        self._services = ServiceTable()
+        self._control = _control_client(settings)
+        self._services = ServiceTable(takes_users=self._control is not None)
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         self._staged = StagedRequests(self._replicas)
@@ -70,9 +73,6 @@ class RouterServer:
         self._refused_hubs = RefusedHubs()
         self._metrics = RouterMetrics()
         self._file = None if settings.services is None else ServiceFile(settings.services)
-        self._control: ControlClient | None = None
-        if settings.control and settings.token is not None:
-            self._control = ControlClient(settings.control, settings.token, settings.control_ca)
         self._read_file()
         self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
         self._connections = Connections(
@@ -80,8 +80,14 @@ class RouterServer:
         )
         in_flight = InFlightRequests(settings.in_flight_max, self._services, self._replicas)
         limits = HttpLimits(settings.body_bytes_max, settings.body_s, settings.slow_client_s)
+        users = KubernetesCallers(
+            None if self._control is None else CallerReviews(self._control),
+            self._services,
+            body_bytes=limits.body_bytes,
+            body_s=limits.body_s,
+        )
         self._endpoints = OpenAiEndpoints(
-            self._services, self._calls, in_flight, self._connections, limits, self._metrics
+            self._services, self._calls, in_flight, self._connections, limits, self._metrics, users
         )
         self._invoke = InvokeEndpoint(
             self._services,
@@ -92,6 +98,7 @@ class RouterServer:
             self._connections,
             limits,
             self._metrics,
+            users,
         )
         self._stack = contextlib.AsyncExitStack()
 
@@ -239,6 +246,13 @@ def _tls_files(settings: RouterSettings) -> TlsFiles | None:
     if settings.tls_cert is None or settings.tls_key is None:
         return None
     return TlsFiles(settings.tls_cert, settings.tls_key)
+
+
+def _control_client(settings: RouterSettings) -> ControlClient | None:
+    """Returns the client of the control plane that lists the services; None where a file does."""
+    if settings.services is not None or settings.token is None:
+        return None
+    return ControlClient(settings.control, settings.token, settings.control_ca)
 
 
 def _private_socket(path: Path) -> socket.socket:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
+from flowmesh_api.v1.runs import Uploaded
 from flowmesh_api.v1.services import (
     CapacityPoint,
     ComponentReasons,
@@ -22,8 +23,11 @@ from flowmesh_api.v1.services import (
     ServiceStatus,
     StageTime,
 )
-from flowmesh_cli.connection.target import HERE
+from flowmesh_cli.connection.target import HERE, Target
+from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.verbs import service_capacity, services
+from flowmesh_cli.verbs.service_offers import ServeOptions, offers_of
+from flowmesh_sdk.local_inputs import InputUpload
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.spec.service import FlowMeshService
 
@@ -45,8 +49,16 @@ class Answering:
         self.answer, self.asked = answer, list[Any]()
 
     def get(self, path: str, kind: type, **query: Any) -> Any:
+        return self._answer(path, query)
+
+    def _answer(self, path: str, query: dict[str, Any]) -> Any:
         self.asked.append((path, query))
         return self.answer
+
+    def ask(self, method: str, path: str, kind: type, *, query: Any, body: Any) -> Any:
+        assert method == "POST"
+        assert body.read()
+        return self._answer(path, query)
 
 
 @pytest.fixture
@@ -181,7 +193,7 @@ def test_before_a_release_there_is_nothing_to_explain(
 def test_the_manifest_of_a_file_is_an_object_with_the_code_of_its_files(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    services.print_manifest(EXAMPLE, namespace="team-a")
+    services.print_manifest(EXAMPLE, namespace="team-a", place=HERE)
     found = json.loads(capsys.readouterr().out)
     assert (found["kind"], found["metadata"]["namespace"]) == ("FlowMeshService", "team-a")
     python = found["spec"]["components"]["rerank"]["python"]
@@ -191,3 +203,41 @@ def test_the_manifest_of_a_file_is_an_object_with_the_code_of_its_files(
     service = FlowMeshService.model_validate(found)
     plan = compile_service(service, builtin_catalog(), validate_only=True)
     assert [c.name for c in plan.components] == ["embed", "search", "rerank", "writer"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A service of a folder here, whose file is elsewhere."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    component = {"uses": "llm.generate", "inputs": {"model": "inputs.base"}}
+    spec = {"inputs": {"base": {"model": "./model"}}, "components": {"llm": component}}
+    found = tmp_path / "ask.json"
+    meta = {"name": "ask"}
+    head = {"apiVersion": "flowmesh.dev/v1alpha1", "kind": "FlowMeshService"}
+    found.write_text(json.dumps({**head, "metadata": meta, "spec": spec}))
+    return found
+
+
+def test_a_folder_of_a_file_is_uploaded_to_the_cluster_of_its_manifest(
+    client: Answering, file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = Uploaded("cas:model:abc", "model", "d" * 64, 2)
+    services.print_manifest(file, namespace="team-a", place=Target(cluster=True))
+    found = json.loads(capsys.readouterr().out)
+    assert found["spec"]["inputs"] == {"base": {"model": "cas:model:abc"}}
+    assert client.asked == [("/v1/trees", {"namespace": "team-a", "kind": "model"})]
+
+
+def test_a_folder_of_a_file_without_a_cluster_is_refused(file: Path) -> None:
+    with pytest.raises(CliError, match="local file") as refused:
+        services.print_manifest(file, namespace="team-a", place=HERE)
+    assert "--cluster" in refused.value.remedy
+
+
+def test_what_a_served_file_names_here_is_uploaded_from_beside_it(file: Path) -> None:
+    (offer,) = offers_of(ServeOptions((str(file),)))
+    assert offer.uploads == (InputUpload("base", "model", file.parent / "model"),)
+    (file.parent / "model" / "config.json").unlink()
+    with pytest.raises(FilesError, match=r"ask.json:1:\d+: spec.inputs.base.model: .*config.json"):
+        offers_of(ServeOptions((str(file),)))

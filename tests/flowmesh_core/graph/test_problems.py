@@ -280,7 +280,7 @@ def test_a_file_that_was_not_uploaded_is_reported_with_the_commands_that_upload_
     problems,
 ) -> None:
     found = problems({}, inputs={"x": {"dataset": "./q.jsonl"}}, validate_only=False)
-    assert "only fmesh run and fmesh submit upload files" in found["spec.inputs.x.dataset"]
+    assert "only fmesh uploads files" in found["spec.inputs.x.dataset"]
 
 
 def test_an_aim_and_weights_exclude_each_other(problems) -> None:

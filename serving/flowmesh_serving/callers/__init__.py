@@ -1,0 +1,1 @@
+"""Callers whose tokens the control plane reviews: those of Kubernetes."""
