@@ -8,6 +8,7 @@ would draw follow from the request. Log-probabilities depend on the batch in the
 """
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -179,7 +180,9 @@ class _ActionAnswers:
             raise
         finally:
             watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+            for error in await asyncio.gather(watching, return_exceptions=True):
+                if isinstance(error, Exception):  # the answers are there all the same
+                    sys.stdout.write(f"tokens of unfinished answers are not saved: {error!r}\n")
             self._checkpoints.close()
         return answers
 
