@@ -1,15 +1,18 @@
-"""Measures what a batch pays for killed engines: tokens computed, over the tokens of its answers.
+"""Measures what a batch pays for killed engines: tokens generated, over those of its answers.
 
 ``make bench-batch-kills`` answers requests with ``llm.openai`` in a process of its own, kills it
 with its engine core after each ``--every`` seconds of work, and starts it again from what was
-published and from the newest checkpoints, as the fabric does. Tokens are counted where the engine
-makes them, in a mapped file that outlives the process. It fails where a row is missing, or where
-the tokens exceed ``--at-most`` times those of the answers.
+published and from the newest journals, as a worker does. Half of the requests are greedy, half are
+sampled. Tokens are counted where the engine core's outputs arrive, in a mapped file that outlives
+the process: those that it generated, with a whole step for each kill, which interrupts one, and
+those of the prompts that it computed, which contain the tokens that a continued request begins at.
+It fails where a row is missing, or where the generated tokens exceed ``--at-most`` times those of
+the answers; the ratio of computed prompts is printed.
 
-It stands for an engine that is killed every minute, in less time: checkpoints are as much more
-frequent than in a fabric as kills are more frequent than one a minute, and the model is the first
-layer of SmolLM2 with short answers, few at once, so that a request takes about an eighteenth of the
-period. Time is that of the engine's processes on the processor, since others may keep it busy.
+The model is the first layer of SmolLM2, and time is that of the engine's processes on the
+processor, since others may keep it busy. With less than a minute between kills, tokens are written
+as much more often; steps of the engine are not shorter then, so what they cost weighs more.
+``--every 0`` kills nothing, and prints tokens a second; ``--plain`` writes no journals then.
 """
 
 import argparse
@@ -19,14 +22,12 @@ import functools
 import json
 import mmap
 import os
-import shutil
 import signal
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from flowmesh_worker.engines.llm.openai import LlmOpenAi
 
 ROWS_OF_ACTION = 32
 """As many as a chunk of a batch has."""
-_COUNTERS = struct.Struct("qq")
+_COUNTERS = struct.Struct("qqq")
 _NO_DIGEST = "0" * 64
 _MINUTE_S = 60.0
 
@@ -57,30 +58,56 @@ def processor_s(pid: int) -> float:
 
 
 class TokenCounter:
-    """Prompt and generated tokens of all processes, in a mapped file."""
+    """Tokens of all processes, and those of the last step, in a mapped file."""
 
     def __init__(self, path: Path) -> None:
         """Opens the file, or creates it."""
         if not path.exists():
-            path.write_bytes(_COUNTERS.pack(0, 0))
+            path.write_bytes(_COUNTERS.pack(0, 0, 0))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _COUNTERS.size)
 
     @property
-    def tokens(self) -> tuple[int, int]:
-        """Prompt tokens, and generated ones."""
-        prompt, generated = _COUNTERS.unpack(self._map[:])
-        return prompt, generated
+    def tokens(self) -> tuple[int, int, int]:
+        """Prompt tokens, generated ones, and those of the last step."""
+        prompt, generated, step = _COUNTERS.unpack(self._map[:])
+        return prompt, generated, step
 
     def add(self, prompt: int, generated: int) -> None:
-        """Adds tokens."""
+        """Adds the tokens of a step."""
         before = self.tokens
-        self._map[:] = _COUNTERS.pack(before[0] + prompt, before[1] + generated)
+        self._map[:] = _COUNTERS.pack(before[0] + prompt, before[1] + generated, generated)
+
+    def add_step(self) -> None:
+        """Adds a step as large as the last, for the one that a kill interrupts."""
+        self.add(0, self.tokens[2])
+
+
+class ProcessorClock:
+    """The processor time of this process and of all that it started; read now and then."""
+
+    _READ_EVERY_S = 0.02
+
+    def __init__(self) -> None:
+        self._read_s = self._time_s = 0.0
+
+    def __call__(self) -> float:
+        """Returns seconds."""
+        now_s = time.monotonic()
+        if now_s - self._read_s >= self._READ_EVERY_S:
+            self._read_s, self._time_s = now_s, processor_s(os.getpid())
+        return self._time_s
+
+    async def pause(self, for_s: float) -> None:
+        """Waits until so much processor time was used."""
+        until_s = self() + for_s
+        while self() < until_s:  # noqa: ASYNC110 - time of the processor, which sets no event
+            await asyncio.sleep(self._READ_EVERY_S)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The folder of a batch: its requests, checkpoints and answers."""
+    """The folder of a batch: its requests, journals and answers."""
 
     folder: Path
 
@@ -88,9 +115,9 @@ class Batch:
         """Returns the published answers of an action."""
         return self.folder / f"answers-{number}.json"
 
-    def checkpoint(self, number: int) -> Path:
-        """Returns the newest checkpoint of an action."""
-        return self.folder / f"checkpoint-{number}"
+    def journal(self, number: int) -> Path:
+        """Returns the file that names the newest journal of an action."""
+        return self.folder / f"journal-{number}"
 
     def publish(self, path: Path, text: str) -> None:
         """Writes a file whole or not at all."""
@@ -114,68 +141,74 @@ def requests(count: int, max_tokens: int) -> list[dict[str, Any]]:
                 "model": "m",
                 "messages": [{"role": "user", "content": f"{number}. {text}"}],
                 "max_tokens": max_tokens,
-                "temperature": 0,
+                "temperature": 0.7 * (number % 2),
             },
         }
         for number, text in enumerate(prompts(count))
     ]
 
 
-def count_tokens(engine: Any, counter: TokenCounter, at_once: int) -> None:
-    """Counts the tokens that a running ``AsyncLLM`` makes, and bounds how many requests it has."""
-    from vllm.sampling_params import RequestOutputKind  # noqa: PLC0415 - loaded by the engine
+def count_tokens(engine: Any, counter: TokenCounter) -> None:
+    """Counts the tokens that the core of a running ``AsyncLLM`` computes."""
+    prompts = dict[str, int]()
+    process, send = engine.output_processor.process_outputs, engine.engine_core.add_request_async
 
-    generate, places = engine.generate, asyncio.Semaphore(at_once)
+    async def sent(request: Any) -> None:
+        prompts[request.request_id] = len(request.prompt_token_ids)
+        await send(request)
 
-    async def counted(prompt: Any, params: Any, name: str, **more: Any) -> AsyncIterator[Any]:
-        params.output_kind, known = RequestOutputKind.CUMULATIVE, -1
-        async with places:
-            async for output in generate(prompt, params, name, **more):
-                tokens, prompts = len(output.outputs[0].token_ids), len(output.prompt_token_ids)
-                counter.add(prompts if known < 0 else 0, tokens - max(known, 0))
-                known = tokens
-                yield output
+    def processed(outputs: Any, *more: Any, **named: Any) -> Any:
+        begun = sum(prompts.pop(output.request_id, 0) for output in outputs)
+        counter.add(begun, sum(len(output.new_token_ids) for output in outputs))
+        return process(outputs, *more, **named)
 
-    engine.generate = counted
+    engine.engine_core.add_request_async = sent
+    engine.output_processor.process_outputs = processed
 
 
-async def answer(batch: Batch, model: Path, every_s: float, at_once: int) -> None:
+async def answer(batch: Batch, model: Path, every_s: float, *, plain: bool) -> None:
     """Answers what has no answer yet; the process that is killed."""
-    answer_checkpoints.EVERY_S *= every_s / _MINUTE_S
-    openai.AnswerCheckpoints = functools.partial(  # type: ignore[assignment, misc]
-        answer_checkpoints.AnswerCheckpoints, clock=lambda: processor_s(os.getpid())
-    )
+    if every_s:
+        answer_checkpoints.TOKENS_EVERY_S *= every_s / _MINUTE_S
+        answer_checkpoints.STORE_EVERY_S *= every_s / _MINUTE_S
+        clock = ProcessorClock()
+        openai.AnswerCheckpoints = functools.partial(  # type: ignore[assignment, misc]
+            answer_checkpoints.AnswerCheckpoints, clock=clock, pause=clock.pause
+        )
+    elif plain:
+        openai.AnswerCheckpoints = NoCheckpoints  # type: ignore[assignment, misc]
     engine = LlmOpenAi()
     scratch = Path(tempfile.mkdtemp(dir=batch.folder))
     signature = {"dtype": "float32", "batchInvariant": True}
     await engine.load(
         {"model": TreeInput(_NO_DIGEST, model)}, HostSettings((), 4096, 2, signature, scratch)
     )
-    count_tokens(engine._backend.engine, TokenCounter(batch.folder / "tokens"), at_once)
+    count_tokens(engine._backend.engine, TokenCounter(batch.folder / "tokens"))
     batch.publish(batch.folder / f"loaded-{os.getpid()}", "")
     rows = batch.rows
     parts = [rows[i : i + ROWS_OF_ACTION] for i in range(0, len(rows), ROWS_OF_ACTION)]
     left = [n for n in range(len(parts)) if not batch.answers(n).exists()]
+    began_s = processor_s(os.getpid())
     await asyncio.gather(*(_action(engine, batch, n, parts[n], scratch) for n in left))
+    batch.publish(batch.folder / "took", str(processor_s(os.getpid()) - began_s))
     await engine.close()
+
+
+class NoCheckpoints(answer_checkpoints.AnswerCheckpoints):
+    """Saves nothing."""
+
+    async def answered(self, key: str, response: Any) -> None:
+        """Does nothing."""
+
+    async def watch(self, unfinished: Any) -> None:
+        """Does nothing."""
 
 
 async def _action(
     engine: LlmOpenAi, batch: Batch, number: int, rows: list[dict[str, Any]], scratch: Path
 ) -> None:
     manifest, blobs = as_single_chunk(rows)
-    saved = batch.checkpoint(number)
-
-    def checkpoint(path: Path, done: float) -> None:
-        del done
-        old = saved.with_suffix(".old")
-        if saved.exists():
-            saved.replace(old)
-        path.replace(saved)
-        shutil.rmtree(old, ignore_errors=True)
-
-    if saved.with_suffix(".old").exists() and not saved.exists():
-        saved.with_suffix(".old").replace(saved)
+    newest = batch.journal(number)
     work = Work(
         action_id=str(number),
         attempt_id=f"{os.getpid()}-{number}",
@@ -184,8 +217,8 @@ async def _action(
         inputs={"rows": DatasetInput(manifest, tuple(blobs[c.blob] for c in manifest.chunks))},
         out_dir=scratch / str(number),
         priority=-number,
-        resume=TreeInput(_NO_DIGEST, saved) if saved.exists() else None,
-        checkpoint=checkpoint,
+        resume=TreeInput(_NO_DIGEST, Path(newest.read_text())) if newest.exists() else None,
+        journal=lambda path, _: batch.publish(newest, str(path)),
     )
     work.out_dir.mkdir()
     result = await engine.run(work, lambda *_: None)
@@ -194,23 +227,26 @@ async def _action(
     batch.publish(batch.answers(number), json.dumps([r["response"] for r in output.rows]))
 
 
-def run(batch: Batch, model: Path, every_s: float, at_once: int) -> int:
+def run(batch: Batch, model: Path, every_s: float, *, plain: bool) -> int:
     """Starts the process again until it ends by itself; returns how often it was killed."""
     kills = 0
     while True:
         command = [sys.executable, __file__, "--answer", str(batch.folder)]
         command += ["--model", str(model), "--every", str(every_s)]
-        command += ["--at-once", str(at_once)]
+        command += ["--plain"] if plain else []
         process = subprocess.Popen(command, start_new_session=True)
         loaded = batch.folder / f"loaded-{process.pid}"
         while not loaded.exists() and process.poll() is None:
             time.sleep(0.1)
         began_s = processor_s(process.pid)
-        while process.poll() is None and processor_s(process.pid) - began_s < every_s:
+        while process.poll() is None:
+            if every_s and processor_s(process.pid) - began_s >= every_s:
+                break
             time.sleep(0.05)
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            TokenCounter(batch.folder / "tokens").add_step()
             kills += 1
         elif process.returncode:
             sys.exit(f"the process ended with code {process.returncode}")
@@ -227,18 +263,25 @@ def report(batch: Batch, kills: int, every_s: float, at_most: float) -> int:
         for response in json.loads(batch.answers(number).read_text())
     ]
     usages = [r["body"]["usage"] for r in found if r["status_code"] == 200]
-    needed = sum(u["total_tokens"] for u in usages)
-    prompt, generated = TokenCounter(batch.folder / "tokens").tokens
+    prompts = sum(u["prompt_tokens"] for u in usages)
+    completions = sum(u["completion_tokens"] for u in usages)
+    computed, generated, _ = TokenCounter(batch.folder / "tokens").tokens
     figures = {
         "rows": len(rows),
         "answered": len(usages),
         "kills": kills,
         "every_s": every_s,
-        "tokens_of_answers": needed,
-        "prompt_tokens": prompt,
+        "tokens_of_answers": completions,
         "generated_tokens": generated,
-        "ratio": round((prompt + generated) / needed, 4),
+        "ratio": round(generated / completions, 4),
+        "tokens_of_prompts": prompts,
+        "computed_prompt_tokens": computed,
+        "prompt_ratio": round(computed / prompts, 4),
     }
+    if not every_s:
+        figures["tokens_a_processor_s"] = round(
+            generated / float((batch.folder / "took").read_text())
+        )
     sys.stdout.write(json.dumps(figures) + "\n")
     return int(len(usages) != len(rows) or figures["ratio"] > at_most)
 
@@ -246,16 +289,16 @@ def report(batch: Batch, kills: int, every_s: float, at_most: float) -> int:
 def main() -> int:
     """Runs the benchmark, or the process that it kills."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--requests", type=int, default=1500)
-    parser.add_argument("--max-tokens", type=int, default=4)
-    parser.add_argument("--every", type=float, default=10.0, help="processor seconds between kills")
-    parser.add_argument("--at-once", type=int, default=12, help="requests in the engine at most")
+    parser.add_argument("--requests", type=int, default=320)
+    parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--every", type=float, default=60.0, help="processor seconds between kills")
+    parser.add_argument("--plain", action="store_true", help="write no journals, if none is killed")
     parser.add_argument("--at-most", type=float, default=1.05)
     parser.add_argument("--model", type=Path, help="a folder in place of SmolLM2's first layer")
     parser.add_argument("--answer", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.answer is not None:
-        asyncio.run(answer(Batch(given.answer), given.model, given.every, given.at_once))
+        asyncio.run(answer(Batch(given.answer), given.model, given.every, plain=given.plain))
         return 0
     with tempfile.TemporaryDirectory(prefix="flowmesh-kills-") as name:
         batch = Batch(Path(name, "batch"))
@@ -263,7 +306,7 @@ def main() -> int:
         model = given.model or shallow_model(Path(name))
         rows = requests(given.requests, given.max_tokens)
         batch.publish(batch.folder / "rows.json", json.dumps(rows))
-        kills = run(batch, model, given.every, given.at_once)
+        kills = run(batch, model, given.every, plain=given.plain)
         return report(batch, kills, given.every, given.at_most)
 
 

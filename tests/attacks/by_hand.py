@@ -184,8 +184,8 @@ def control_on(
     key_ring: KeyRing = KEY,
     trust_of: PoolTrust = default_trust,
     machine: Settings = MACHINE,
+    settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
 ) -> ControlPlane:
-    settings = ControlSettings()
     return ControlPlane(
         store,
         replace(settings, machine=machine, flush_s=0.05),
@@ -200,10 +200,13 @@ def control_on(
 
 @asynccontextmanager
 async def place(
-    trust_of: PoolTrust = default_trust, store_url: str = "memory:", machine: Settings = MACHINE
+    trust_of: PoolTrust = default_trust,
+    store_url: str = "memory:",
+    machine: Settings = MACHINE,
+    settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[Place]:
     store = open_store(store_url)
-    control = control_on(store, trust_of=trust_of, machine=machine)
+    control = control_on(store, trust_of=trust_of, machine=machine, settings=settings)
     await control.start()
     async with ClientSession() as http:
         found = Place(store, control, http)

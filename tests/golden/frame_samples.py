@@ -65,7 +65,9 @@ FROM_HOST: dict[str, frames.FromHost] = {
     "loaded": frames.Loaded(capacity=8, load_s=2.5, libraries={"vllm": "0.27.1"}),
     "load failed": frames.LoadFailed(failure=FAILURE),
     "progressed": frames.Progressed(attempt_id="ns-a/0a/5", done=1.5, total=2.5, unit="rows"),
-    "checkpointed": frames.Checkpointed(attempt_id="ns-a/0a/6", path="checkpoint", done=0.5),
+    "checkpointed": frames.Checkpointed(
+        attempt_id="ns-a/0a/6", path="checkpoint", done=0.5, is_journal=True
+    ),
     "ended": frames.AttemptEnded(
         attempt_id="ns-a/0a/7",
         outputs={"rows": _OUTPUT},

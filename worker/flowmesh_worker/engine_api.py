@@ -194,6 +194,10 @@ def _discard(path: Path, done: float) -> None:
     shutil.rmtree(path)
 
 
+def _leave(path: Path, done: float) -> None:
+    """Leaves the journal: the default without a host."""
+
+
 class StoppedAtCheckpointError(AttemptError):
     """Raised by an engine that stops because ``Work.stopping`` is set.
 
@@ -230,6 +234,9 @@ class Work:
         resume: the newest checkpoint of this action, from any attempt on any worker: a private
             copy, which the engine may change; None to begin at the start.
         checkpoint: stores a directory as the newest checkpoint.
+        journal: names a directory that the engine goes on appending to. The worker takes it as the
+            newest checkpoint if the host ends before the attempt, so that what was written until
+            then is not lost. Nothing is stored before; ``done`` is as with ``checkpoint``.
         stopping: set when the attempt should end soon: its worker leaves, or it was cancelled.
             An engine with checkpoints then writes one, unless ``cancelled`` is set, passes it to
             ``checkpoint`` and raises ``StoppedAtCheckpointError``; half of the worker's grace
@@ -249,6 +256,7 @@ class Work:
     secrets: SecretValues = field(default_factory=SecretValues)
     resume: TreeInput | None = None
     checkpoint: CheckpointSink = _discard
+    journal: Callable[[Path, float], None] = _leave
     stopping: threading.Event = field(default_factory=threading.Event)
     cancelled: threading.Event = field(default_factory=threading.Event)
     tenant: str = ""

@@ -16,8 +16,10 @@ NamespaceLabels = Callable[[str], Mapping[str, str]]
 
 
 class Verb(StrEnum):
-    """RBAC verbs; ``POST`` is one on paths, whose verbs are those of HTTP; ``CALL`` is ours: to send
-    requests to services.
+    """RBAC verbs.
+
+    ``POST`` is one on paths, whose verbs are those of HTTP; ``CALL`` is ours: to send requests to
+    services.
     """
 
     GET = "get"

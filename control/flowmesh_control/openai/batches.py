@@ -137,9 +137,10 @@ class BatchService:
         Raises:
             StoreError: the request could not be written.
         """
-        if not batch.cancelling_s:
-            batch = msgspec.structs.replace(batch, cancelling_s=self.clock())
-            await self.batches.write(batch)
+        now_s = self.clock()
+        batch = await self.batches.change(
+            batch, lambda b: msgspec.structs.replace(b, cancelling_s=b.cancelling_s or now_s)
+        )
         if batch.index and not self.has_ended(batch.uid):
             await self.commands.cancel(batch.uid, "cancelled by the user")
         return batch
@@ -167,10 +168,12 @@ class BatchService:
             log.exception("the file of batch %s could not be read", batch.id)
             failed = FailedLine("internal_error", "The input file could not be read.")
             batch = msgspec.structs.replace(batch, failed=failed, failed_s=self.clock())
-        latest = await self.batches.read(named.namespace, named.id)
-        await self.batches.write(msgspec.structs.replace(batch, cancelling_s=latest.cancelling_s))
-        if latest.cancelling_s and batch.index:
-            await self.cancel(msgspec.structs.replace(batch, cancelling_s=latest.cancelling_s))
+        read = batch
+        batch = await self.batches.change(
+            read, lambda b: msgspec.structs.replace(read, cancelling_s=b.cancelling_s)
+        )
+        if batch.cancelling_s and batch.index:
+            await self.cancel(batch)
 
     async def _submitted(self, batch: BatchRecord) -> BatchRecord:
         view = self.store.view(write=batch.scope, read=(batch.scope,))

@@ -1,7 +1,9 @@
 """Records of files and batches, by namespace; their ids sort by time."""
 
+import contextlib
 import logging
 import secrets
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -9,7 +11,11 @@ import msgspec
 from flowmesh_control.records.keys import openai_prefix
 from flowmesh_control.records.overwrite import overwrite
 from flowmesh_control.records.run_records import decode_record
-from flowmesh_core.errors import DamagedRecordError
+from flowmesh_core.errors import (
+    ConditionFailedError,
+    DamagedRecordError,
+    StoreUnavailableError,
+)
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
@@ -19,6 +25,7 @@ log = logging.getLogger("flowmesh.control")
 _NOT_FOUND = 404
 _MILLI = 1000
 _ID_BYTES = 8
+_TRIES = 16
 FILES, BATCHES = "files", "batches"
 
 
@@ -123,6 +130,25 @@ class OpenAiRecords(Generic[_Kind]):
         """Writes a record, or replaces it."""
         key = openai_prefix(self._kind, record.namespace) + record.id
         await overwrite(self._records, key, msgspec.json.encode(record))
+
+    async def change(self, record: _Kind, changed: Callable[[_Kind], _Kind]) -> _Kind:
+        """Replaces a record by what a function makes of its newest version; returns that.
+
+        Raises:
+            StoreUnavailableError: it changed meanwhile, each time; try again.
+        """
+        key = openai_prefix(self._kind, record.namespace) + record.id
+        for _ in range(_TRIES):
+            there = await self._records.read(key)
+            newest = record if there is None else decode_record(self._decoder, key, there)
+            new = changed(newest)
+            if new == newest:
+                return newest
+            with contextlib.suppress(ConditionFailedError):
+                etag = None if there is None else there.etag
+                await self._records.write(key, msgspec.json.encode(new), if_match=etag)
+                return new
+        raise StoreUnavailableError(f"it changed meanwhile, {_TRIES} times", where=key)
 
     async def read(self, namespace: str, name: str) -> _Kind:
         """Returns the record of an id.

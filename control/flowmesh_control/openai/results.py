@@ -48,15 +48,20 @@ class BatchResults:
         found = await self.partial.views.partial_outputs(batch.uid)
         for part in found.get(COUNTS, ()):
             value = part.artifact.value or {}
-            completed += int(value.get("completed", 0))
-            failed += int(value.get("failed", 0))
-        return completed, failed
+            completed += _count(value.get("completed"))
+            failed += _count(value.get("failed"))
+        return min(completed, batch.total), min(failed, batch.total)
 
     async def output_lines(self, batch: BatchRecord) -> AsyncIterator[bytes]:
-        """Yields the lines of requests that have a response of status 200."""
+        """Yields the lines of requests that have a response of status 200.
+
+        A row that is no response, since its worker wrote something else, is a line with an error.
+        """
         index = await self._index(batch)
-        async for number, response in self._responses(batch):
-            if response["status_code"] == _OK:
+        async for number, response in self._responses(batch, len(index.custom_ids)):
+            if response is None:
+                yield _invalid_line(batch, number, index.custom_ids[number])
+            elif response["status_code"] == _OK:
                 yield _line(batch, number, index.custom_ids[number], response)
 
     async def error_lines(self, batch: BatchRecord, status: str) -> AsyncIterator[bytes]:
@@ -70,9 +75,9 @@ class BatchResults:
         for wrong in index.wrong:
             yield _wrong_line(batch, wrong)
         executed = bytearray(len(index.custom_ids))
-        async for number, response in self._responses(batch):
+        async for number, response in self._responses(batch, len(index.custom_ids)):
             executed[number] = 1
-            if response["status_code"] != _OK:
+            if response is not None and response["status_code"] != _OK:
                 yield _line(batch, number, index.custom_ids[number], response)
         for number, custom_id in enumerate(index.custom_ids):
             if not executed[number]:
@@ -82,8 +87,13 @@ class BatchResults:
         view = self.store.view(write=batch.scope, read=(batch.scope,))
         return decode(_index_decoder, await view.get(batch.index))
 
-    async def _responses(self, batch: BatchRecord) -> AsyncIterator[tuple[int, dict[str, Any]]]:
-        """Yields the number and the response of each request that was answered, in order."""
+    async def _responses(
+        self, batch: BatchRecord, requests: int
+    ) -> AsyncIterator[tuple[int, dict[str, Any] | None]]:
+        """Yields the number and the response of each request that was answered, in order.
+
+        The response is None where the row is not one. Rows beyond the requests are left out.
+        """
         # Imported here: pyarrow is heavy, and only downloads need it.
         from flowmesh_store.datasets import read_verified_table, table_rows  # noqa: PLC0415
 
@@ -94,7 +104,8 @@ class BatchResults:
             for chunk in manifest.chunks:
                 table = read_verified_table(await blobs.get(chunk.blob), manifest.schema, chunk)
                 for row in table_rows(table):
-                    yield number, _value(row["response"])
+                    if number < requests:
+                        yield number, _response(row)
                     number += 1
 
 
@@ -109,9 +120,22 @@ async def in_pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield bytes(piece)
 
 
-def _value(response: Any) -> dict[str, Any]:
-    value: dict[str, Any] = orjson.loads(response) if isinstance(response, str) else response
-    return value
+def _count(value: Any) -> int:
+    """Returns a number that a worker reported; 0 for what is not one."""
+    return max(0, value) if type(value) is int else 0
+
+
+def _response(row: dict[str, Any]) -> dict[str, Any] | None:
+    """Returns the response of a row, or None where a worker wrote something else."""
+    value = row.get("response")
+    try:
+        found: Any = orjson.loads(value) if isinstance(value, str) else value
+        orjson.dumps(found)
+    except (ValueError, TypeError):
+        return None
+    if not isinstance(found, dict) or type(found.get("status_code")) is not int:
+        return None
+    return found if isinstance(found.get("body"), dict) else None
 
 
 def _line(batch: BatchRecord, number: int, custom_id: str, response: dict[str, Any]) -> bytes:
@@ -126,6 +150,22 @@ def _line(batch: BatchRecord, number: int, custom_id: str, response: dict[str, A
     }
     return _encoded(
         {"id": f"batch_req_{name}", "custom_id": custom_id, "response": answered, "error": None}
+    )
+
+
+def _invalid_line(batch: BatchRecord, number: int, custom_id: str) -> bytes:
+    stem = batch.id.removeprefix("batch_")
+    message = (
+        f"row {number} of file-{stem}-output is not a response: its worker wrote something else;"
+        " send the request again"
+    )
+    return _encoded(
+        {
+            "id": f"batch_req_{stem}-{number}",
+            "custom_id": custom_id,
+            "response": None,
+            "error": {"code": "invalid_response", "message": message},
+        }
     )
 
 

@@ -33,6 +33,13 @@ def steps(world: "World", resume: Digest | None = None, **params: Any) -> "Assig
     return world.assignment("test.steps", params=values, resume=ref)
 
 
+def request(text: str, max_tokens: int) -> dict[str, Any]:
+    """A row of ``test.openai``, which takes a millisecond a token."""
+    messages = [{"role": "user", "content": text}]
+    body = {"model": "m", "messages": messages, "max_tokens": max_tokens}
+    return {"url": "/v1/chat/completions", "body": body}
+
+
 def told(world: "World", attempt_id: str) -> list[Checkpoint]:
     found = [c for sync in world.gateway.syncs for c in sync.checkpoints]
     return [c for c in found if c.attempt_id == attempt_id]
@@ -174,6 +181,33 @@ async def test_the_newest_checkpoint_of_a_killed_host_is_reported_before_its_end
     assert end.failure.kind == "host-crashed"
     newest = told(world, attempt.attempt_id)[-1]
     assert (await read_tree(blobs_of(world.store), newest.digest)).size_bytes > 0
+
+
+async def test_what_a_killed_host_wrote_to_its_journal_is_where_the_next_attempt_begins(
+    world: "World",
+) -> None:
+    await world.worker()
+    rows = await world.dataset([request("a", 1), request("b", 500), request("c", 1_000_000)])
+    attempt = world.assignment("test.openai", inputs={"rows": rows})
+    await world.gateway.assign(attempt)
+    await world.gateway.until(
+        lambda: any(p.done == 2 for p in world.gateway.progress.get(attempt.attempt_id, ()))
+    )
+    (host,) = engine_hosts()
+    host.kill()
+    end = await world.gateway.end(attempt.attempt_id)
+    assert end.failure is not None
+    assert end.failure.kind == "host-crashed"
+    newest = told(world, attempt.attempt_id)[-1]
+    assert newest.done == 2
+    again = world.assignment(
+        "test.openai",
+        inputs={"rows": await world.dataset([request("a", 1), request("b", 500)])},
+        resume=InputRef(Artifact("checkpoint", newest.digest, newest.digest)),
+    )
+    done = await world.gateway.do(again)
+    assert [r["response"]["status_code"] for r in await world.rows(done)] == [200, 200]
+    assert all(p.done != 1 for p in world.gateway.progress.get(again.attempt_id, ()))
 
 
 async def test_a_reconnecting_worker_reports_its_checkpoints_again(world: "World") -> None:

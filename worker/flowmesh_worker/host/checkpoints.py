@@ -1,6 +1,7 @@
 """Checkpoints in the engine host: moves an engine's directory away and reports it to the agent.
 
-Called by engines from any thread. Storing the checkpoint is the agent's work.
+A journal is reported, too, and stays where it is. Called by engines from any thread. Storing the
+checkpoint is the agent's work.
 """
 
 import itertools
@@ -30,7 +31,7 @@ class AttemptSignals:
 
 
 class CheckpointTaker:
-    """The ``Work.checkpoint`` of one attempt."""
+    """The ``Work.checkpoint`` and ``Work.journal`` of one attempt."""
 
     __slots__ = ("_attempt_id", "_scratch", "_send", "_signals")
 
@@ -45,10 +46,7 @@ class CheckpointTaker:
 
     def __call__(self, path: Path, done: float) -> None:
         """As :class:`flowmesh_worker.engine_api.CheckpointSink`."""
-        if not path.is_dir() or not path.resolve().is_relative_to(self._scratch.resolve()):
-            raise ValueError(
-                f"{path} is not a checkpoint: expected a directory below out_dir or scratch"
-            )
+        self._require(path)
         if self._signals.cancelled.is_set():
             shutil.rmtree(path, ignore_errors=True)
             return
@@ -57,3 +55,15 @@ class CheckpointTaker:
         # A rename, so that the engine may write its next checkpoint to the same path at once.
         path.rename(moved)
         self._send(Checkpointed(self._attempt_id, str(moved), float(done)))
+
+    def journal(self, path: Path, done: float) -> None:
+        """As ``Work.journal``."""
+        self._require(path)
+        if not self._signals.cancelled.is_set():
+            self._send(Checkpointed(self._attempt_id, str(path), float(done), is_journal=True))
+
+    def _require(self, path: Path) -> None:
+        if not path.is_dir() or not path.resolve().is_relative_to(self._scratch.resolve()):
+            raise ValueError(
+                f"{path} is not a checkpoint: expected a directory below out_dir or scratch"
+            )

@@ -62,6 +62,7 @@ class HostWork(Work):
             "secrets": SecretValues(run.secrets, run.secret_hosts),
             "resume": TreeInput(resume.digest, Path(resume.paths[0])) if resume else None,
             "checkpoint": checkpoint,
+            "journal": checkpoint.journal,
             "stopping": signals.stopping,
             "cancelled": signals.cancelled,
             "_outputs": outputs,

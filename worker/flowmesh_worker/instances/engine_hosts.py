@@ -55,6 +55,7 @@ class EngineHost:
         start: the message that has it load its engine.
         folder: the directory that it may write into.
         running: ids of the attempts that it was sent and has not ended.
+        journals: directory and progress of the journals of those, by attempt.
     """
 
     instance_id: int
@@ -63,6 +64,7 @@ class EngineHost:
     folder: Path
     process: HostProcess
     running: set[str] = field(default_factory=set)
+    journals: dict[str, tuple[str, float]] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -216,6 +218,7 @@ class EngineHosts:
                 return
             if isinstance(message, AttemptEnded):
                 host.running.discard(message.attempt_id)
+                host.journals.pop(message.attempt_id, None)
         match message:
             case AttemptEnded(failure=failure) if failure is not None:
                 failure = self._or_out_of_memory(host, failure)
@@ -225,8 +228,8 @@ class EngineHosts:
             case Progressed(attempt_id=attempt_id, done=done, total=total, unit=unit):
                 units = int(figure(done))
                 self._post(e.AttemptProgressed(instance_id, attempt_id, units, done, total, unit))
-            case Checkpointed(attempt_id=attempt_id, path=path, done=done):
-                self._checkpoint(attempt_id, path, done)
+            case Checkpointed():
+                self._checkpointed(host, message)
             case Loaded(capacity=capacity, load_s=load_s, libraries=libraries):
                 self._post(e.HostLoaded(instance_id, capacity, load_s, libraries))
             case LoadFailed(failure=failure):
@@ -234,6 +237,12 @@ class EngineHosts:
                 self._post(e.HostLoadFailed(instance_id, failure))
                 # It ends by itself, unless what has been loaded of its engine cannot be closed.
                 self.close(instance_id, CLOSE_WITHIN_S)
+
+    def _checkpointed(self, host: EngineHost, message: Checkpointed) -> None:
+        if message.is_journal:
+            host.journals[message.attempt_id] = message.path, message.done
+        else:
+            self._checkpoint(message.attempt_id, message.path, message.done)
 
     def _exited(self, instance_id: int, code: int) -> None:
         host = self._hosts[instance_id]
@@ -247,6 +256,8 @@ class EngineHosts:
         self._remove(host, failure)
 
     def _remove(self, host: EngineHost, failure: FailureReport) -> None:
+        for attempt_id, (path, done) in host.journals.items():
+            self._checkpoint(attempt_id, path, done)  # before the directory goes with the host
         del self._hosts[host.instance_id]
         self._oom_victims.remove(host.instance_id)
         self._post(e.HostExited(host.instance_id, failure))

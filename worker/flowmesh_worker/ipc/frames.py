@@ -176,11 +176,17 @@ class Progressed(msgspec.Struct, frozen=True, array_like=True, tag="progressed")
 
 
 class Checkpointed(msgspec.Struct, frozen=True, array_like=True, tag="checkpointed"):
-    """An attempt wrote a checkpoint: a directory that the agent owns from now on."""
+    """An attempt wrote a checkpoint: a directory that the agent owns from now on.
+
+    Attributes:
+        is_journal: the directory stays the host's, which appends to it. The agent takes it as the
+            newest checkpoint if the host ends before the attempt.
+    """
 
     attempt_id: str
     path: str
     done: float
+    is_journal: bool = False
 
 
 class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):

@@ -8,6 +8,7 @@ would draw follow from the request. Log-probabilities depend on the batch in the
 """
 
 import asyncio
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,7 +32,7 @@ from flowmesh_worker.engine_api import (
     Usage,
     Work,
 )
-from flowmesh_worker.engines.llm.answer_checkpoints import AnswerCheckpoints
+from flowmesh_worker.engines.llm.answer_checkpoints import AnswerCheckpoints, Answers
 from flowmesh_worker.engines.llm.backends import supported_variants
 from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.requests import sample_seed
@@ -51,6 +52,20 @@ class Answering(Protocol):
 
     async def answer(self, call: OpenAiCall) -> OpenAiAnswer:
         """As :meth:`OpenAiServing.answer`."""
+        ...
+
+
+class Continuing(Protocol):
+    """As :class:`flowmesh_worker.engines.llm.continuation.Continuation`."""
+
+    engine: str
+
+    def begin_at(self, call: OpenAiCall, tokens: Sequence[int]) -> None:
+        """Has a request that is sent next begin at tokens."""
+        ...
+
+    def tokens(self, call: OpenAiCall) -> Sequence[int]:
+        """Returns the tokens of an unfinished request so far."""
         ...
 
 
@@ -77,6 +92,7 @@ class LlmOpenAi:
         self.capacity = _CAPACITY
         self._backend: Any = None
         self._serving: Answering | None = None
+        self._continuation: Continuing | None = None
 
     @staticmethod
     def variants(device_class: str) -> list[EngineVariant]:
@@ -92,6 +108,7 @@ class LlmOpenAi:
         """Loads the model with vLLM."""
         facts = await asyncio.to_thread(read_facts, components["model"].path)
         self._backend = await _start(facts, settings)
+        self._continuation = _continuation(self._backend, settings)
         self._serving = await OpenAiServing.create(
             self._backend.engine, "model", getattr(self._backend, "grammars", None)
         )
@@ -103,7 +120,7 @@ class LlmOpenAi:
         source = work.dataset("rows")
         rows = await asyncio.to_thread(source.rows)
         requests = await asyncio.to_thread(_requests, rows, work.params)
-        answers = await _ActionAnswers(self._serving, work, progress).all(requests)
+        answers = await self._answers(work, progress).all(requests)
         output = str(work.params.get("output", "response"))
         responses = [answers[r.key] for r in requests]
         answered = [{**row, output: r} for row, r in zip(rows, responses, strict=True)]
@@ -115,6 +132,12 @@ class LlmOpenAi:
         }
         return Result(outputs, _usage(answers))
 
+    def _answers(self, work: Work, progress: Progress) -> "_ActionAnswers":
+        assert self._serving is not None
+        engine = self._continuation.engine if self._continuation is not None else ""
+        checkpoints = AnswerCheckpoints(work, engine)
+        return _ActionAnswers(self._serving, self._continuation, work, progress, checkpoints)
+
     async def close(self) -> None:
         """Frees the model."""
         if self._backend is not None:
@@ -125,36 +148,65 @@ class LlmOpenAi:
 class _ActionAnswers:
     """The requests of one action while they run."""
 
-    def __init__(self, serving: Answering, work: Work, progress: Progress) -> None:
+    def __init__(
+        self,
+        serving: Answering,
+        continuation: Continuing | None,
+        work: Work,
+        progress: Progress,
+        checkpoints: AnswerCheckpoints,
+    ) -> None:
         self._serving = serving
+        self._continuation = continuation
         self._work = work
         self._progress = progress
-        self._checkpoints = AnswerCheckpoints(work)
+        self._checkpoints = checkpoints
+        self._calls: dict[str, OpenAiCall] = {}
 
     async def all(self, requests: Sequence[_RowRequest]) -> dict[str, Response]:
         """Returns the responses by key, those of a checkpoint among them."""
-        answers = await asyncio.to_thread(self._checkpoints.restored)
         wanted = {r.key: r for r in requests}
-        answers = {key: answer for key, answer in answers.items() if key in wanted}
+        restored = await asyncio.to_thread(self._checkpoints.restored, wanted)
+        answers = restored.responses
         answers |= {r.key: r.refusal for r in requests if r.refusal is not None}
         open_requests = [r for key, r in wanted.items() if key not in answers]
-        await all_or_none(
-            self._one(i, r, answers, len(wanted)) for i, r in enumerate(open_requests)
-        )
+        watching = asyncio.create_task(self._checkpoints.watch(self._unfinished))
+        try:
+            await all_or_none(
+                self._one(i, r, restored, len(wanted)) for i, r in enumerate(open_requests)
+            )
+        except AttemptError:
+            await self._checkpoints.store()
+            raise
+        finally:
+            watching.cancel()
+            for error in await asyncio.gather(watching, return_exceptions=True):
+                if isinstance(error, Exception):  # the answers are there all the same
+                    sys.stdout.write(f"tokens of unfinished answers are not saved: {error!r}\n")
+            self._checkpoints.close()
         return answers
 
-    async def _one(
-        self, number: int, request: _RowRequest, answers: dict[str, Response], total: int
-    ) -> None:
-        answers[request.key] = await self._answer(number, request)
-        self._progress(len(answers), total, "rows")
-        await self._checkpoints.save(answers)
+    def _unfinished(self) -> dict[str, Sequence[int]]:
+        if self._continuation is None:
+            return {}
+        return {key: self._continuation.tokens(call) for key, call in self._calls.items()}
 
-    async def _answer(self, number: int, request: _RowRequest) -> Response:
+    async def _one(self, number: int, request: _RowRequest, answers: Answers, total: int) -> None:
+        call = self._call(number, request)
+        if self._continuation is not None:
+            self._continuation.begin_at(call, answers.tokens.pop(request.key, ()))
+        self._calls[request.key] = call
+        response = await self._answer(call, request)
+        del self._calls[request.key]
+        answers.responses[request.key] = response
+        self._progress(len(answers.responses), total, "rows")
+        await self._checkpoints.answered(request.key, response)
+
+    def _call(self, number: int, request: _RowRequest) -> OpenAiCall:
         checked = request.checked
         if checked is None:
             raise ValueError("a request that is refused is not sent")
-        call = OpenAiCall(
+        return OpenAiCall(
             path=checked.path,
             body=checked.body,
             request_id=f"{self._work.attempt_id}/{number}",
@@ -162,13 +214,15 @@ class _ActionAnswers:
             priority=self._work.priority,
             seed=sample_seed(0, request.canonical, 0),
         )
+
+    async def _answer(self, call: OpenAiCall, request: _RowRequest) -> Response:
         answer = await self._serving.answer(call)
         if answer.status >= _SERVER_ERROR:
             message = f"vLLM failed on a request: {answer.body['error']['message']}"
             raise AttemptError(Failure(FailureKind.ENGINE, message))
         body = answer.body
-        if answer.status == _OK:
-            body = _repeatable(body, request.key[:_ID_CHARS], checked.model)
+        if answer.status == _OK and request.checked is not None:
+            body = _repeatable(body, request.key[:_ID_CHARS], request.checked.model)
         return {"status_code": answer.status, "body": body}
 
 
@@ -185,6 +239,18 @@ async def _start(facts: ModelFacts, settings: HostSettings) -> Any:
     )
 
     return await VllmBackend.start(facts, settings)
+
+
+def _continuation(backend: Any, settings: HostSettings) -> Continuing | None:
+    """Returns None for an engine that generates no tokens."""
+    if not hasattr(backend, "grammars"):
+        return None
+    from flowmesh_worker.engines.llm.continuation import (  # noqa: PLC0415 - knows vLLM
+        Continuation,
+    )
+
+    in_core = not settings.devices and int(settings.signature_params.get("tensorParallel", 1)) == 1
+    return Continuation(backend.engine, settings, skips_draws=in_core)
 
 
 def _requests(rows: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> list[_RowRequest]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
+from flowmesh_worker.engines.llm.sampling_draws import use_in_core
 from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.engines.preload import VLLM_ON_CPU
@@ -46,6 +47,7 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         )
 
         use_on_cpu()
+        use_in_core()
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 
