@@ -56,7 +56,7 @@ class _Replica:
     is_withdrawn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Routed:
     link: RouterLink
     replicas: tuple[_Replica, ...]
@@ -69,7 +69,11 @@ class _Routed:
 
 
 class ServiceHub:
-    """Connects routers with the engine instances of one worker."""
+    """Connects routers with the engine instances of one worker.
+
+    Attributes:
+        generation: see ``StageReplicas``.
+    """
 
     def __init__(self, worker: str, report_usage: Callable[[ReplicaUsage], None]) -> None:
         """Connects to nothing yet.
@@ -86,6 +90,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
+        self.generation = 0
         self._stages = StageRequests(worker, self, self._incarnation[:16])
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
@@ -139,6 +144,7 @@ class ServiceHub:
             known.admitted, known.is_withdrawn = admitted, False
         else:
             self._replicas[admitted.replica_id] = _Replica(admitted, instance)
+            self.generation += 1
         self._report_soon()
 
     def withdraw(self, replica_id: str) -> None:
@@ -258,11 +264,13 @@ class ServiceHub:
         for replica in routed.replicas:
             replica.calls -= 1
             self._used_by(replica)
-            self._remove_if_done(replica)
+            if replica.is_withdrawn:
+                self._remove_if_done(replica)
 
     def _remove_if_done(self, replica: _Replica) -> None:
         if replica.is_withdrawn and not replica.calls:
             self._replicas.pop(replica.admitted.replica_id, None)
+            self.generation += 1
 
     # -- reports ---------------------------------------------------------------------------------
 
