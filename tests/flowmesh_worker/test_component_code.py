@@ -10,6 +10,7 @@ import pytest
 
 from flowmesh_core.protocol.serving import ComponentCall, StoredInput
 from flowmesh_worker.engines.code.component_batches import (
+    ChainResult,
     ComponentBatches,
     LateError,
     QueueFullError,
@@ -149,7 +150,8 @@ async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]
     )
     results = await asyncio.gather(*map(batches.call, calls), return_exceptions=True)
     return [
-        type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results
+        type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.result.body)
+        for r in results
     ]
 
 
@@ -211,10 +213,10 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     runner = OneAtATime(ComponentCode(code))
     batches = ComponentBatches(code, runner, "demote", lambda: None)
 
-    def begin(key: str) -> asyncio.Task[CallResult]:
+    def begin(key: str) -> asyncio.Future[ChainResult]:
         body = msgspec.json.encode({"name": key})
         made = ComponentCall(key, "make", body, {}, key, wants_body=True, budget_ms=9000, slo_ms=0)
-        return asyncio.create_task(batches.call(made))
+        return batches.call(made)
 
     first = begin("first")
     may_run = await runner.began.get()
@@ -228,5 +230,5 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     while batches._running is not None:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     await batches.close()
-    assert first.result().kind is ResultKind.OK
+    assert first.result().result.kind is ResultKind.OK
     assert list(runner.code._stored) == ["first"]

@@ -59,7 +59,7 @@ class _Replica:
 @dataclass(slots=True, eq=False)
 class _Routed:
     link: RouterLink
-    replicas: tuple[_Replica, ...]
+    replicas: Sequence[_Replica]
     reply: Callable[[ToCaller], None]
 
     @property
@@ -168,21 +168,21 @@ class ServiceHub:
     def receive(self, link: RouterLink, message: RouterMessage) -> None:
         """See ``CallReceiver.receive``."""
         match message:
-            case ServiceCall():
-                self._begin(link, message)
-            case UseGraph(graph=graph):
-                self._stages.use_graph(graph)
             case RunStages():
                 self._stages.begin(link, message)
-            case StageValue():
-                self._stages.add_value(link, message)
             case EndRequest(request_id=request_id):
                 self._stages.end(link, request_id)
+            case StageValue():
+                self._stages.add_value(link, message)
+            case ServiceCall():
+                self._begin(link, message)
             case Credit():
                 self._add_credit(link, message)
             case Abort(call_id=call_id):
                 if (routed := self._calls.get(call_id)) is not None and routed.link is link:
                     self._abort(call_id, routed)
+            case UseGraph(graph=graph):
+                self._stages.use_graph(graph)
 
     def forget(self, link: RouterLink) -> None:
         """See ``CallReceiver.forget``."""
@@ -223,10 +223,10 @@ class ServiceHub:
             call = msgspec.structs.replace(
                 call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY
             )
-        routed = self._calls[call.call_id] = _Routed(link, tuple(replicas), reply)
+        routed = self._calls[call.call_id] = _Routed(link, replicas, reply)
         for replica in replicas:
             replica.calls += 1
-            self._used_by(replica)
+        self._used_by(replicas)
         routed.instance.add(call, self._reply, passed)
         return ""
 
@@ -261,9 +261,9 @@ class ServiceHub:
 
     def _end(self, call_id: str, routed: _Routed) -> None:
         del self._calls[call_id]
+        self._used_by(routed.replicas)
         for replica in routed.replicas:
             replica.calls -= 1
-            self._used_by(replica)
             if replica.is_withdrawn:
                 self._remove_if_done(replica)
 
@@ -302,8 +302,8 @@ class ServiceHub:
             link.defer(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
             dropped = {}
 
-    def _used_by(self, replica: _Replica) -> None:
-        self._used.add(replica)
+    def _used_by(self, replicas: Sequence[_Replica]) -> None:
+        self._used.update(replicas)
         if self._usage_timer is None:
             loop = asyncio.get_running_loop()
             self._usage_timer = loop.call_later(_USAGE_EVERY_S, self._report_usage)

@@ -42,4 +42,3 @@ class StageChain:
     def ended_at(self, ended: CallEnded) -> str:
         """Returns the stage that ended the chain."""
         return self.stages[min(max(0, ended.step), len(self.stages) - 1)].name
-

@@ -69,7 +69,6 @@ class StageRequests:
             peer: name of the socket for values of other hubs.
         """
         self._worker = worker
-        self._loop = asyncio.get_running_loop()
         self._replicas = replicas
         self._graphs: dict[str, LoadedGraph] = {}
         self._requests: dict[str, StagedRequest] = {}
@@ -103,7 +102,7 @@ class StageRequests:
         if graph is None or plan is None or not plan.stages or is_full:
             self._refuse(link, run, UNKNOWN_REPLICA if graph is None else FULL)
             return
-        now_s = self._loop.time()
+        now_s = asyncio.get_running_loop().time()
         request = StagedRequest(
             link,
             run,
@@ -200,7 +199,9 @@ class StageRequests:
         for request in self._requests.values():
             if worker in request.peers:
                 refused = PeerRefused(request.run.request_id, request.version)
-                self._loop.call_later(_PEER_LOST_S, self.peer_refused, worker, refused)
+                asyncio.get_running_loop().call_later(
+                    _PEER_LOST_S, self.peer_refused, worker, refused
+                )
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ class StageRequests:
 
     def _start(self, request: StagedRequest, done: MatchedSet[StageData]) -> None:
         """Calls a stage, and those after it that its host can run without the hub."""
-        plan, now_s = self._plan(request), self._loop.time()
+        plan, now_s = self._plan(request), asyncio.get_running_loop().time()
         stages: list[StagePlan] = []
         calls: list[StageCall] = []
         following: MatchedSet[StageData] | None = done

@@ -96,6 +96,11 @@ class ComponentCode:
         for key in keys:
             self._stored.pop(key, None)
 
+    @property
+    def may_prepare(self) -> bool:
+        """Whether :meth:`prepare` has something to do."""
+        return self._spare_files.is_used
+
     def prepare(self) -> None:
         """Prepares memory for the next results; called once the last ones were sent."""
         self._spare_files.prepare()
