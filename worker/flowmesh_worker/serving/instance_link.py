@@ -55,6 +55,12 @@ class ComponentEnded(CallEnded, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
+    """A call.
+
+    Attributes:
+        passed: values that it names; none once it runs, so that the host frees their memory.
+    """
+
     call: HostCall
     passed: Mapping[str, StageBytes]
     reply: Callable[[ToCaller], None]
@@ -156,10 +162,10 @@ class InstanceLink:
             self._remove(displaced)
             refused(CallRefused(displaced, FULL))
             admission = self._queue.add(call.call_id, deadline_s, call.tenant)
-        self._calls[call.call_id] = _Waiting(call, passed, reply, deadline_s)
+        waiting = self._calls[call.call_id] = _Waiting(call, passed, reply, deadline_s)
         self._expire_at(deadline_s)
         if admission is CallAdmission.RUNS:
-            self._run(call, passed)
+            self._run(waiting, call)
         self._changed()
 
     def add_credit(self, credit: Credit) -> None:
@@ -184,8 +190,9 @@ class InstanceLink:
         if self._descriptors is not None:
             self._descriptors.close()
 
-    def _run(self, call: HostCall, passed: Mapping[str, StageBytes]) -> None:
+    def _run(self, waiting: _Waiting, call: HostCall) -> None:
         """Sends a call with its values; refuses it where these cannot pass now."""
+        passed, waiting.passed = waiting.passed, _NOTHING
         if passed and isinstance(call, ComponentCall) and self._descriptors is not None:
             sent = dict(call.passed)
             try:
@@ -262,7 +269,7 @@ class InstanceLink:
             self._send(Abort(call_id))
         while (following := self._queue.take()) is not None:
             waiting = self._calls[following]
-            self._run(self._with_budget(waiting), waiting.passed)
+            self._run(waiting, self._with_budget(waiting))
         self._changed()
 
     def _with_budget(self, waiting: _Waiting) -> HostCall:

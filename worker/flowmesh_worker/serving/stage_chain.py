@@ -1,12 +1,11 @@
 """Stages that one host runs one after the other without the hub between them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from flowmesh_core.protocol.serving import CallEnded, ComponentCall
-from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall
 from flowmesh_worker.serving.stage_plans import StagePlan
 
@@ -18,12 +17,10 @@ class StageChain:
     Attributes:
         stages: in order, at least one.
         calls: of each.
-        passed: values that the first call names.
     """
 
     stages: Sequence[StagePlan]
     calls: Sequence[HostCall]
-    passed: Mapping[str, StageBytes]
 
     @property
     def call(self) -> HostCall:

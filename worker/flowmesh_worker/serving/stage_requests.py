@@ -7,7 +7,7 @@ through their hub where it is a peer, else through the router, and those of the 
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -248,7 +248,8 @@ class StageRequests:
             calls.append(call)
             self._passed.count_inputs(request.link, *call)
             following = self._following(request, stage, call) if stage.following else None
-        self._run(request, StageChain(stages, [call.call for call in calls], calls[0].passed))
+        chain = StageChain(stages, [call.call for call in calls])
+        self._run(request, chain, calls[0].passed)
 
     def _following(
         self, request: StagedRequest, stage: StagePlan, call: StageCall
@@ -262,7 +263,9 @@ class StageRequests:
         values[stage.name] = StageData(b"", call.call.call_id, stage.instance)
         return MatchedSet(stage.following, values)
 
-    def _run(self, request: StagedRequest, chain: StageChain) -> None:
+    def _run(
+        self, request: StagedRequest, chain: StageChain, passed: Mapping[str, StageBytes]
+    ) -> None:
         replica_ids = [stage.replica_id for stage in chain.stages]
         instance = chain.stages[0].instance
         if instance is not None and chain.keys:
@@ -274,7 +277,7 @@ class StageRequests:
             self._replied(request, chain, message)
 
         tenant = request.run.tenant
-        reason = self._replicas.start(request.link, replica_ids, tenant, call, reply, chain.passed)
+        reason = self._replicas.start(request.link, replica_ids, tenant, call, reply, passed)
         if reason:
             request.calls.pop(first, None)
             self._fail(request, first, reason)

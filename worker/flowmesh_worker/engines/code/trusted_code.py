@@ -5,7 +5,6 @@ back takes longer than a batch of a few microseconds, so such batches run at onc
 """
 
 import asyncio
-import contextlib
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,8 @@ T = TypeVar("T")
 _AT_ONCE_S = 0.0002
 """A component whose latest batches took less is run without the thread."""
 _PREEMPTED_MAX_S = 0.01
+_PREPARE_AFTER_S = 0.002
+"""Until then the result is on its way, through processes that need this machine's processors."""
 _DECAY = 0.9
 
 
@@ -36,6 +37,7 @@ class TrustedCode:
         self._thread = ThreadPoolExecutor(1, "component")
         self._slowest_s: dict[str, float] = {}
         self._busy = 0
+        self._preparing: asyncio.TimerHandle | None = None
 
     async def run(
         self,
@@ -47,11 +49,12 @@ class TrustedCode:
         """Returns the results of a batch; trusted code is not ended."""
         del within_s
         if self._slowest_s.get(component, _AT_ONCE_S) < _AT_ONCE_S and not self._busy:
-            return self._timed(component, calls, passed)
-        results = await self._submit(self._timed, component, calls, passed)
-        if self.code.may_prepare:
-            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
-                self._submit(self.code.prepare)
+            results = self._timed(component, calls, passed)
+        else:
+            results = await self._submit(self._timed, component, calls, passed)
+        if self.code.may_prepare and self._preparing is None:
+            loop = asyncio.get_running_loop()
+            self._preparing = loop.call_later(_PREPARE_AFTER_S, self._prepare)
         return results
 
     def _timed(
@@ -74,6 +77,10 @@ class TrustedCode:
         running.add_done_callback(self._done)
         return running
 
+    def _prepare(self) -> None:
+        self._preparing = None
+        self._submit(self.code.prepare)
+
     def _done(self, _: asyncio.Future[Any]) -> None:
         self._busy -= 1
 
@@ -86,6 +93,8 @@ class TrustedCode:
 
     async def close(self) -> None:
         """Ends the thread after its last batch."""
+        if self._preparing is not None:
+            self._preparing.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
