@@ -52,7 +52,7 @@ class StageData:
         return self._decoded
 
     def field(self, name: str) -> msgspec.Raw | None:
-        """Returns a field as the JSON that it is; None where the value is no object with it."""
+        """Returns a field as it is in the JSON; None where the value has no such field."""
         if self._fields is None:
             try:
                 self._fields = decode(_fields, self.body)
