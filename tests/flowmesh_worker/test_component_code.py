@@ -11,12 +11,8 @@ import pytest
 
 from flowmesh_core.protocol.serving import ComponentCall, StoredInput
 from flowmesh_worker.engines.code import trusted_code
-from flowmesh_worker.engines.code.component_batches import (
-    ChainResult,
-    ComponentBatches,
-    LateError,
-    QueueFullError,
-)
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
+from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, WrongResultsError
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,

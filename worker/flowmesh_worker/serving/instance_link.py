@@ -284,6 +284,7 @@ class InstanceLink:
         calls, self._calls = self._calls, {}
         if self._expiry is not None:
             self._expiry.cancel()
+            self._expiry = None
         for call_id, waiting in calls.items():
             self._queue.remove(call_id)
             waiting.reply(CallEnded(call_id, LOST))

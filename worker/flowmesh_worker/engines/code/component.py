@@ -34,13 +34,11 @@ from flowmesh_worker.engine_api import (
     TreeInput,
     Work,
 )
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
 from flowmesh_worker.engines.code.component_batches import (
     QUEUED_PER_BATCH,
-    ChainResult,
     CodeRunner,
     ComponentBatches,
-    LateError,
-    QueueFullError,
 )
 from flowmesh_worker.engines.code.component_code import loaded_code
 from flowmesh_worker.engines.code.component_frames import LoadedCode, ResultKind

@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from flowmesh_core.protocol.serving import ComponentCall, ComponentProfile
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
     CallResult,
@@ -60,39 +61,6 @@ class CodeRunner(Protocol):
     async def close(self) -> None:
         """Ends what runs the code."""
         ...
-
-
-class CallEndError(Exception):
-    """A call has no result.
-
-    Attributes:
-        step: which call of a chain ended it; see ``ComponentCall.then``.
-    """
-
-    def __init__(self, step: int = 0) -> None:
-        super().__init__()
-        self.step = step
-
-
-class QueueFullError(CallEndError):
-    """A component has as many calls as it takes."""
-
-
-class LateError(CallEndError):
-    """A call cannot be in time, and its service refuses such."""
-
-
-class ChainResult(NamedTuple):
-    """The result of a call, or of the last one of a chain that was run.
-
-    Attributes:
-        call: that it is of.
-        step: which call of the chain that is; see ``ComponentCall.then``.
-    """
-
-    call: ComponentCall
-    result: CallResult
-    step: int
 
 
 @dataclass(slots=True, eq=False)

@@ -91,7 +91,7 @@ def main() -> None:
                 if os.getpid() != own:  # the code forked, and the child returned too
                     os._exit(0)
                 connection.send(BatchEnded(tuple(sent_result(r, descriptors) for r in results)))
-                del results
+                del results, passed
                 code.prepare()
             elif isinstance(message, ForgetResults):
                 code.forget(message.keys)
