@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,9 @@ import msgspec
 import pytest
 
 from flowmesh_core.protocol.serving import ComponentCall, StoredInput
-from flowmesh_worker.engines.code.component_batches import (
-    ComponentBatches,
-    LateError,
-    QueueFullError,
-)
+from flowmesh_worker.engines.code import trusted_code
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
+from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, WrongResultsError
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
@@ -57,6 +56,10 @@ def short(batch):
 
 def thread(batch):
     return [threading.get_ident()] * len(batch)
+
+def nap(batch):
+    time.sleep(0.001)
+    return thread(batch)
 
 def slow(batch):
     time.sleep(0.05)
@@ -141,6 +144,55 @@ async def test_a_batch_leaves_the_loop_unless_the_last_ones_took_less_than_passi
     await trusted.close()
 
 
+async def test_a_batch_that_waits_leaves_the_loop_and_one_that_is_preempted_does_not() -> None:
+    trusted = TrustedCode(loaded("nap", "thread"))
+    own = msgspec.json.encode(threading.get_ident())
+    naps = [(await trusted.run("nap", [call()], 1.0))[0].body for _ in range(3)]
+    assert own not in naps
+    trusted._slowest_s["thread"] = 0.0
+    running = trusted.code.run
+
+    def preempted(*arguments: Any) -> list[CallResult]:
+        began_s = time.perf_counter()
+        while time.perf_counter() - began_s < 0.001:
+            pass  # others have the processor: its clock does not go on
+        return running(*arguments)
+
+    trusted.code.run = preempted  # type: ignore[method-assign]
+    stands_still = time.thread_time()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, "thread_time", lambda: stands_still)
+        patched.setattr(trusted_code, "_waits", lambda: 0)
+        found = [(await trusted.run("thread", [call()], 1.0))[0].body for _ in range(2)]
+    assert found == [own, own]
+    await trusted.close()
+
+
+async def test_a_chain_says_which_of_its_calls_ended_it_and_leaves_no_queue() -> None:
+    code = loaded("make", "picky", "slow", batch_max=1)
+    batches = ComponentBatches(code, TrustedCode(code), "demote", lambda: None)
+
+    def chain(key: str, name: str, body: bytes) -> ComponentCall:
+        more = {"budget_ms": 9000, "slo_ms": 0}
+        last = ComponentCall(f"{key}.2", name, body, {}, "", wants_body=True, **more)
+        made = msgspec.json.encode({"name": key})
+        return ComponentCall(key, "make", made, {}, key, wants_body=False, then=(last,), **more)
+
+    raised = await batches.call(chain("raises", "picky", b'{"n": 3}'))
+    assert (raised.step, raised.result.kind) == (1, ResultKind.RAISED)
+    slow = [batches.call(chain(f"slow{n}", "slow", b"{}")) for n in range(2)]
+    queue = batches._components["slow"].queue
+    while not queue:  # noqa: ASYNC110 - it has no event
+        await asyncio.sleep(0)
+    with pytest.raises(KeyError):
+        await batches.call(chain("unknown", "nothing", b"{}"))
+    for one in slow:
+        one.cancel()
+    await asyncio.sleep(0)
+    assert not queue
+    await batches.close()
+
+
 async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]:
     given = {"budget_ms": 60_000, "slo_ms": 0, **more}
     calls = (
@@ -149,7 +201,8 @@ async def sizes(batches: ComponentBatches, count: int, **more: int) -> list[Any]
     )
     results = await asyncio.gather(*map(batches.call, calls), return_exceptions=True)
     return [
-        type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.body) for r in results
+        type(r) if isinstance(r, BaseException) else msgspec.json.decode(r.result.body)
+        for r in results
     ]
 
 
@@ -211,16 +264,17 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     runner = OneAtATime(ComponentCode(code))
     batches = ComponentBatches(code, runner, "demote", lambda: None)
 
-    def begin(key: str) -> asyncio.Task[CallResult]:
+    def begin(key: str) -> asyncio.Future[ChainResult]:
         body = msgspec.json.encode({"name": key})
         made = ComponentCall(key, "make", body, {}, key, wants_body=True, budget_ms=9000, slo_ms=0)
-        return asyncio.create_task(batches.call(made))
+        return batches.call(made)
 
     first = begin("first")
     may_run = await runner.began.get()
     second = begin("second")
     await asyncio.sleep(0)
     may_run.set_result(None)
+    await asyncio.sleep(0)
     second.cancel()
     runner.forget(("second",))
     (await runner.began.get()).set_result(None)
@@ -228,5 +282,5 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     while batches._running is not None:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0)
     await batches.close()
-    assert first.result().kind is ResultKind.OK
+    assert first.result().result.kind is ResultKind.OK
     assert list(runner.code._stored) == ["first"]

@@ -9,6 +9,7 @@ A plugin has two entry points: group ``flowmesh.contracts`` names a callable tha
 under the contract's name.
 """
 
+import asyncio
 import shutil
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -407,23 +408,26 @@ class Serves(Protocol):
         ...
 
 
+ComponentEnd = Callable[[CallEnded | BaseException, StageBytes], None]
+
+
 class ServesComponents(Protocol):
     """The third face of an engine that hosts Python components of services."""
 
-    async def call_component(
-        self, call: ComponentCall, passed: Mapping[str, StageBytes]
-    ) -> tuple[CallEnded, StageBytes]:
-        """Runs a call, in a batch with others.
+    def call_component(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes], ended: ComponentEnd
+    ) -> asyncio.Future[Any]:
+        """Begins a call, in a batch with others.
 
         Args:
             call: of one component.
             passed: inputs that components of other hosts have made.
+            ended: called once with the end, and the value for components of other hosts, empty
+                where the body is it. In place of the end it gets what made the call fail, such as
+                an AttemptError of kind host-crashed for the instance.
 
         Returns:
-            The end, and the value for components of other hosts; empty where the body is it.
-
-        Raises:
-            AttemptError: of kind host-crashed for the instance; every other error is the call's.
+            What drops the call when it is cancelled; its end is not reported then.
         """
         ...
 

@@ -127,29 +127,34 @@ class FramedConnection(Generic[Received]):
             ProtocolError: the other end announces a frame that is too large.
             msgspec.DecodeError: it sends what is not such a message.
         """
-        self._buffer += data
+        received: bytes | bytearray = data
+        if self._buffer:
+            self._buffer += data
+            received = self._buffer
         start = 0
-        while (frame := self._frame(start)) is not None:
-            body, start = frame
+        while end := self._frame_end(received, start):
+            body = bytes(memoryview(received)[start + _LENGTH.size : end])
+            start = end
             for message in decode(self._decoder, body):
                 self._on_message(message)
-        if start:
+        if received is data:
+            self._buffer += data[start:]
+        else:
             del self._buffer[:start]
 
-    def _frame(self, start: int) -> tuple[bytes, int] | None:
+    def _frame_end(self, received: bytes | bytearray, start: int) -> int:
+        """Returns where a frame ends; 0 where it is not here yet."""
         head = start + _LENGTH.size
-        if len(self._buffer) < head:
-            return None
-        (length,) = _LENGTH.unpack_from(self._buffer, start)
+        if len(received) < head:
+            return 0
+        (length,) = _LENGTH.unpack_from(received, start)
         if length > self._frame_bytes_max:
             raise ProtocolError(
                 f"the other end announces a frame of {length} bytes: expected at most"
                 f" {self._frame_bytes_max}"
             )
-        end = head + length
-        if len(self._buffer) < end:
-            return None
-        return bytes(self._buffer[head:end]), end
+        end: int = head + length
+        return end if len(received) >= end else 0
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""

@@ -70,8 +70,9 @@ class BatchProfile(msgspec.Struct, frozen=True):
 
     def knee(self) -> int:
         """Returns the smallest measured batch near the best throughput; see ``NEAR_PEAK``."""
-        enough = NEAR_PEAK * self.best_rate(self.largest)
-        return next(b for b, s in zip(self.sizes, self.seconds, strict=True) if b / s >= enough)
+        rates = [b / s for b, s in zip(self.sizes, self.seconds, strict=True)]
+        enough = NEAR_PEAK * max(rates)
+        return next(b for b, rate in zip(self.sizes, rates, strict=True) if rate >= enough)
 
     def updated(self, batch: int, seconds: float, weight: float) -> "BatchProfile":
         """Returns the profile after a measurement, as a moving average with this weight.
@@ -81,9 +82,13 @@ class BatchProfile(msgspec.Struct, frozen=True):
             seconds: how long it took.
             weight: of the measurement, above 0 and at most 1.
         """
-        known = dict(zip(self.sizes, self.seconds, strict=True))
-        known[batch] = (1 - weight) * self.at(batch) + weight * seconds
-        return BatchProfile.of(known)
+        known_s = self.at(batch)
+        at = bisect_left(self.sizes, batch)
+        after = at + (self.sizes[at : at + 1] == (batch,))
+        return BatchProfile(
+            (*self.sizes[:at], batch, *self.sizes[after:]),
+            (*self.seconds[:at], (1 - weight) * known_s + weight * seconds, *self.seconds[after:]),
+        )
 
     def _up_to(self, cap: int) -> list[int]:
         return [b for b in self.sizes if b < cap] + [cap]

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -93,7 +93,7 @@ class _HubConnection:
         self._descriptors = descriptors
         self._on_broken = on_broken
         self._on_end = on_end
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Future[Any]] = {}
         self._credits: dict[str, _StreamCredit] = {}
         self._stored: set[str] = set()
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
@@ -143,7 +143,7 @@ class _HubConnection:
                     return
                 stored = (one.store_as for one in (message, *message.then))
                 self._stored.update(filter(None, stored))
-                self._begin(call_id, partial(self._run_component, message, values))
+                self._begin_component(message, values)
             case Credit(call_id=call_id, size=size):
                 if call_id in self._credits:
                     self._credits[call_id].add(size)
@@ -169,26 +169,37 @@ class _HubConnection:
         except asyncio.CancelledError:
             return
         except Exception as error:
-            if isinstance(error, AttemptError) and _is_broken(error):
-                self._on_broken(error)
-            end = CallEnded(call_id, FAILED, _SERVER_ERROR, _server_error(error))
+            end = self._failed(call_id, error)
         self.channel.send(end)
 
     async def _run(self, call: ServiceCall) -> CallEnded:
         return await (self._stream(call) if call.stream else self._answer(call))
 
-    async def _run_component(
-        self, call: ComponentCall, values: Mapping[str, StageBytes]
-    ) -> CallEnded:
+    def _begin_component(self, call: ComponentCall, values: Mapping[str, StageBytes]) -> None:
+        if call.call_id in self._tasks:
+            return
         assert self._components is not None
-        end, value = await self._components.call_component(call, values)
-        if not value:
-            return end
-        try:
-            passed = send_value(value, self._descriptors)
-        except ProtocolError:  # the hub has not read what came before
-            return CallEnded(call.call_id, FULL, _TOO_MANY)
-        return msgspec.structs.replace(end, value=passed)
+        ended = partial(self._component_ended, call.call_id)
+        running = self._components.call_component(call, values, ended)
+        self._tasks[call.call_id] = running
+        running.add_done_callback(lambda _: self._forget(call.call_id))
+
+    def _component_ended(
+        self, call_id: str, end: CallEnded | BaseException, value: StageBytes
+    ) -> None:
+        if isinstance(end, BaseException):
+            end = self._failed(call_id, end)
+        elif value:
+            try:
+                end = msgspec.structs.replace(end, value=send_value(value, self._descriptors))
+            except ProtocolError:  # the hub has not read what came before
+                end = CallEnded(call_id, FULL, _TOO_MANY)
+        self.channel.send(end)
+
+    def _failed(self, call_id: str, error: BaseException) -> CallEnded:
+        if isinstance(error, AttemptError) and _is_broken(error):
+            self._on_broken(error)
+        return CallEnded(call_id, FAILED, _SERVER_ERROR, _server_error(error))
 
     def _forget(self, call_id: str) -> None:
         self._tasks.pop(call_id, None)
@@ -257,7 +268,7 @@ def _is_broken(error: AttemptError) -> bool:
     return error.failure.kind is FailureKind.HOST_CRASHED
 
 
-def _server_error(error: Exception) -> bytes:
+def _server_error(error: BaseException) -> bytes:
     """Returns OpenAI's error object; what failed inside the engine is not the caller's to read."""
     return msgspec.json.encode(
         {

@@ -25,13 +25,9 @@ class Channel(FramedConnection[Received], asyncio.Protocol):
         frame_bytes_max: int = FRAME_BYTES_MAX,
     ) -> None:
         """Creates an unconnected end on the running event loop; most callers use :meth:`over`."""
+        loop = asyncio.get_running_loop()
         super().__init__(
-            receives,
-            on_message,
-            on_lost,
-            lambda send: asyncio.get_running_loop().call_soon(send),
-            frame_bytes_max,
-            later=lambda s, send: asyncio.get_running_loop().call_later(s, send),
+            receives, on_message, on_lost, loop.call_soon, frame_bytes_max, later=loop.call_later
         )
 
     @classmethod

@@ -31,6 +31,11 @@ class SpareFiles:
         self._sizes.append(sum(len(part) for part in parts))
         return SharedValue.sealed(parts, self._spare.pop() if self._spare else None)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether values were made since the last time."""
+        return bool(self._sizes)
+
     def prepare(self) -> None:
         """Prepares as many files as values were made since the last time."""
         sizes, self._sizes = self._sizes, []

@@ -55,10 +55,16 @@ class ComponentEnded(CallEnded, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
+    """A call.
+
+    Attributes:
+        passed: values that it names; none once it runs, so that the host frees their memory.
+    """
+
     call: HostCall
     passed: Mapping[str, StageBytes]
     reply: Callable[[ToCaller], None]
-    timer: asyncio.TimerHandle
+    deadline_s: float
 
 
 class InstanceLink:
@@ -76,6 +82,7 @@ class InstanceLink:
         Args:
             changed: called when a call begins, waits or ends, and when the host is gone.
         """
+        self._loop = asyncio.get_running_loop()
         self.is_lost = False
         self.paths: tuple[str, ...] = ()
         self.profiles: dict[str, ComponentProfile] = {}
@@ -86,11 +93,11 @@ class InstanceLink:
         self._channel: Channel[FromCallHost] | None = None
         self._descriptors: DescriptorSocket | None = None
         self._ready = asyncio.Event()
+        self._expiry: asyncio.TimerHandle | None = None
 
     async def connect(self, path: str) -> bool:
         """Connects to the host, which may not listen yet; returns whether it could."""
         channel = Channel[FromCallHost](FromCallHost, self._receive, self._lost)
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_WITHIN_S):
                 while True:
@@ -98,7 +105,7 @@ class InstanceLink:
                         connection, self._descriptors = await connect_with_descriptors(path)
                         break
                     await asyncio.sleep(_CONNECT_EVERY_S)
-                await loop.create_unix_connection(lambda: channel, sock=connection)
+                await self._loop.create_unix_connection(lambda: channel, sock=connection)
                 self._channel = channel
                 await self._ready.wait()
         except TimeoutError:
@@ -144,9 +151,7 @@ class InstanceLink:
             reply: sends a frame to the call's router.
             passed: values that the call names.
         """
-        loop = asyncio.get_running_loop()
-        budget_s = call.budget_ms / _MS
-        deadline_s = loop.time() + budget_s
+        deadline_s = self._loop.time() + call.budget_ms / _MS
         admission = self._queue.add(call.call_id, deadline_s, call.tenant)
         if admission is CallAdmission.FULL:
             displaced = self._queue.displaced_by(call.tenant)
@@ -157,10 +162,10 @@ class InstanceLink:
             self._remove(displaced)
             refused(CallRefused(displaced, FULL))
             admission = self._queue.add(call.call_id, deadline_s, call.tenant)
-        timer = loop.call_at(deadline_s, self._expire, call.call_id)
-        self._calls[call.call_id] = _Waiting(call, passed, reply, timer)
+        waiting = self._calls[call.call_id] = _Waiting(call, passed, reply, deadline_s)
+        self._expire_at(deadline_s)
         if admission is CallAdmission.RUNS:
-            self._run(call, passed)
+            self._run(waiting, call)
         self._changed()
 
     def add_credit(self, credit: Credit) -> None:
@@ -185,15 +190,16 @@ class InstanceLink:
         if self._descriptors is not None:
             self._descriptors.close()
 
-    def _run(self, call: HostCall, passed: Mapping[str, StageBytes]) -> None:
+    def _run(self, waiting: _Waiting, call: HostCall) -> None:
         """Sends a call with its values; refuses it where these cannot pass now."""
+        passed, waiting.passed = waiting.passed, _NOTHING
         if passed and isinstance(call, ComponentCall) and self._descriptors is not None:
             sent = dict(call.passed)
             try:
                 for name, value in passed.items():
                     sent[name] = send_value(value, self._descriptors, call.passed[name].path)
             except ProtocolError:
-                asyncio.get_running_loop().call_soon(self._refuse, call.call_id)
+                self._loop.call_soon(self._refuse, call.call_id)
                 return
             call = msgspec.structs.replace(call, passed=sent)
         self._send(call)
@@ -209,22 +215,23 @@ class InstanceLink:
             self._channel.send(message)
 
     def _receive(self, message: FromCallHost) -> None:
-        if isinstance(message, CallHostHello):
-            self.paths, self._engine_max = message.paths, message.calls_max
-            self._ready.set()
-            return
-        if isinstance(message, ComponentProfiles):
-            self.profiles = {one.component: one for one in message.profiles}
-            self._changed()
-            return
-        if isinstance(message, CallEnded) and message.value is not None:
-            message = self._with_value(message)  # also where the call is not wanted any more
-        waiting = self._calls.get(message.call_id)
-        if waiting is None:
-            return
-        if isinstance(message, CallEnded):
-            self._remove(message.call_id)
-        waiting.reply(message)
+        match message:
+            case CallEnded():
+                ended = message
+                if message.value is not None:
+                    ended = self._with_value(message)  # also where the call is not wanted any more
+                if (waiting := self._calls.get(message.call_id)) is not None:
+                    self._remove(message.call_id)
+                    waiting.reply(ended)
+            case Piece():
+                if (waiting := self._calls.get(message.call_id)) is not None:
+                    waiting.reply(message)
+            case ComponentProfiles():
+                self.profiles = {one.component: one for one in message.profiles}
+                self._changed()
+            case CallHostHello():
+                self.paths, self._engine_max = message.paths, message.calls_max
+                self._ready.set()
 
     def _with_value(self, ended: CallEnded) -> CallEnded:
         """Returns the end of a call with the value that was passed; a wrong one fails the call."""
@@ -237,23 +244,36 @@ class InstanceLink:
             return CallEnded(ended.call_id, FAILED, _SERVER_ERROR, body)
         return ComponentEnded(ended.call_id, ended.outcome, body=ended.body, received=value)
 
-    def _expire(self, call_id: str) -> None:
-        waiting = self._calls[call_id]
-        self._remove(call_id, aborts=True)
-        waiting.reply(CallEnded(call_id, DEADLINE))
+    def _expire_at(self, deadline_s: float) -> None:
+        """Has the calls expire that are late at this time; one timer is set for all calls."""
+        if self._expiry is not None:
+            if self._expiry.when() <= deadline_s:
+                return
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(deadline_s, self._expire, deadline_s)
+
+    def _expire(self, until_s: float) -> None:
+        self._expiry = None
+        due_s = max(until_s, self._loop.time())
+        late = [call_id for call_id, one in self._calls.items() if one.deadline_s <= due_s]
+        for call_id in sorted(late, key=lambda one: self._calls[one].deadline_s):
+            if (waiting := self._calls.get(call_id)) is not None:
+                self._remove(call_id, aborts=True)
+                waiting.reply(CallEnded(call_id, DEADLINE))
+        if self._calls:
+            self._expire_at(min(one.deadline_s for one in self._calls.values()))
 
     def _remove(self, call_id: str, *, aborts: bool = False) -> None:
-        self._calls.pop(call_id).timer.cancel()
+        del self._calls[call_id]
         if self._queue.remove(call_id) and aborts:
             self._send(Abort(call_id))
         while (following := self._queue.take()) is not None:
             waiting = self._calls[following]
-            self._run(self._with_budget(waiting), waiting.passed)
+            self._run(waiting, self._with_budget(waiting))
         self._changed()
 
-    @staticmethod
-    def _with_budget(waiting: _Waiting) -> HostCall:
-        left_s = waiting.timer.when() - asyncio.get_running_loop().time()
+    def _with_budget(self, waiting: _Waiting) -> HostCall:
+        left_s = waiting.deadline_s - self._loop.time()
         return msgspec.structs.replace(waiting.call, budget_ms=max(0, int(left_s * _MS)))
 
     def _lost(self) -> None:
@@ -262,8 +282,10 @@ class InstanceLink:
             self._descriptors.close()
         self._ready.set()
         calls, self._calls = self._calls, {}
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
         for call_id, waiting in calls.items():
-            waiting.timer.cancel()
             self._queue.remove(call_id)
             waiting.reply(CallEnded(call_id, LOST))
         self._changed()

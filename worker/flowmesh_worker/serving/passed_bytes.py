@@ -5,7 +5,6 @@ Tiers: ``reference`` counts values that stay in one host, ``inline`` bytes insid
 ``relay`` bytes that pass the router.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 
 from flowmesh_core.protocol.serving import ComponentCall
@@ -21,24 +20,28 @@ class PassedBytes:
     """What the stages of one hub have passed on since the last report."""
 
     def __init__(self) -> None:
-        self._counts: dict[RouterLink, Counter[str]] = {}
+        self._counts: dict[RouterLink, dict[str, int]] = {}
 
     def count(self, link: RouterLink, tier: str, amount: int) -> None:
         """Adds to a tier of a router's requests."""
         if amount:
-            self._counts.setdefault(link, Counter())[tier] += amount
+            counts = self._counts.get(link)
+            if counts is None:
+                counts = self._counts[link] = {}
+            counts[tier] = counts.get(tier, 0) + amount
 
     def count_inputs(
         self, link: RouterLink, call: HostCall, passed: Mapping[str, StageBytes]
     ) -> None:
         """Adds the inputs of a call."""
-        shared = sum(v.size for v in passed.values() if isinstance(v, SharedValue))
-        inline = sum(map(size_of, passed.values())) - shared
-        self.count(link, SHARED, shared)
-        self.count(link, INLINE, len(call.body) + inline)
+        if passed:
+            shared = sum(v.size for v in passed.values() if isinstance(v, SharedValue))
+            self.count(link, SHARED, shared)
+            self.count(link, INLINE, sum(map(size_of, passed.values())) - shared)
+        self.count(link, INLINE, len(call.body))
         if isinstance(call, ComponentCall):
             self.count(link, REFERENCE, len(call.stored))
 
     def take(self, link: RouterLink) -> dict[str, int]:
         """Returns the bytes by tier since the last time."""
-        return dict(self._counts.pop(link, {}))
+        return self._counts.pop(link, {})

@@ -55,10 +55,10 @@ class _Replica:
     is_withdrawn: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Routed:
     link: RouterLink
-    replicas: tuple[_Replica, ...]
+    replicas: Sequence[_Replica]
     reply: Callable[[ToCaller], None]
 
     @property
@@ -68,7 +68,11 @@ class _Routed:
 
 
 class ServiceHub:
-    """Connects routers with the engine instances of one worker."""
+    """Connects routers with the engine instances of one worker.
+
+    Attributes:
+        generation: see ``StageReplicas``.
+    """
 
     def __init__(self, worker: str, report_usage: Callable[[ReplicaUsage], None]) -> None:
         """Connects to nothing yet.
@@ -85,6 +89,7 @@ class ServiceHub:
         self._replicas: dict[str, _Replica] = {}
         self._routers: dict[str, RouterGroup] = {}
         self._calls: dict[str, _Routed] = {}
+        self.generation = 0
         self._stages = StageRequests(worker, self, self._incarnation[:16], self._namespaces)
         self._report_timer: asyncio.TimerHandle | None = None
         self._usage_timer: asyncio.TimerHandle | None = None
@@ -145,6 +150,7 @@ class ServiceHub:
             known.admitted, known.is_withdrawn = admitted, False
         else:
             self._replicas[admitted.replica_id] = _Replica(admitted, instance)
+            self.generation += 1
         self._report_soon()
 
     def withdraw(self, replica_id: str) -> None:
@@ -171,21 +177,21 @@ class ServiceHub:
     def receive(self, link: RouterLink, message: RouterMessage) -> None:
         """See ``CallReceiver.receive``."""
         match message:
-            case ServiceCall():
-                self._begin(link, message)
-            case UseGraph(graph=graph):
-                self._stages.use_graph(graph)
             case RunStages():
                 self._stages.begin(link, message)
-            case StageValue():
-                self._stages.add_value(link, message)
             case EndRequest(request_id=request_id):
                 self._stages.end(link, request_id)
+            case StageValue():
+                self._stages.add_value(link, message)
+            case ServiceCall():
+                self._begin(link, message)
             case Credit():
                 self._add_credit(link, message)
             case Abort(call_id=call_id):
                 if (routed := self._calls.get(call_id)) is not None and routed.link is link:
                     self._abort(call_id, routed)
+            case UseGraph(graph=graph):
+                self._stages.use_graph(graph)
 
     def forget(self, link: RouterLink) -> None:
         """See ``CallReceiver.forget``."""
@@ -226,10 +232,10 @@ class ServiceHub:
             call = msgspec.structs.replace(
                 call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY
             )
-        routed = self._calls[call.call_id] = _Routed(link, tuple(replicas), reply)
+        routed = self._calls[call.call_id] = _Routed(link, replicas, reply)
         for replica in replicas:
             replica.calls += 1
-            self._used_by(replica)
+        self._used_by(replicas)
         routed.instance.add(call, self._reply, passed)
         return ""
 
@@ -264,14 +270,16 @@ class ServiceHub:
 
     def _end(self, call_id: str, routed: _Routed) -> None:
         del self._calls[call_id]
+        self._used_by(routed.replicas)
         for replica in routed.replicas:
             replica.calls -= 1
-            self._used_by(replica)
-            self._remove_if_done(replica)
+            if replica.is_withdrawn:
+                self._remove_if_done(replica)
 
     def _remove_if_done(self, replica: _Replica) -> None:
         if replica.is_withdrawn and not replica.calls:
             self._replicas.pop(replica.admitted.replica_id, None)
+            self.generation += 1
 
     # -- reports ---------------------------------------------------------------------------------
 
@@ -303,8 +311,8 @@ class ServiceHub:
             link.defer(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
             dropped = {}
 
-    def _used_by(self, replica: _Replica) -> None:
-        self._used.add(replica)
+    def _used_by(self, replicas: Sequence[_Replica]) -> None:
+        self._used.update(replicas)
         if self._usage_timer is None:
             loop = asyncio.get_running_loop()
             self._usage_timer = loop.call_later(_USAGE_EVERY_S, self._report_usage)

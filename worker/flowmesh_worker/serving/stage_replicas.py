@@ -9,7 +9,13 @@ from flowmesh_worker.serving.router_link import RouterLink
 
 
 class StageReplicas(Protocol):
-    """The part of the hub that stages use."""
+    """The part of the hub that stages use.
+
+    Attributes:
+        generation: rises whenever a replica has another engine instance, or is gone.
+    """
+
+    generation: int
 
     def instance_of(self, replica_id: str) -> InstanceLink | None:
         """Returns the engine instance of a replica."""

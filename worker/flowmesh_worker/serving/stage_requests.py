@@ -7,7 +7,7 @@ through their hub where it is a peer, else through the router, and those of the 
 import asyncio
 import contextlib
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 import msgspec
@@ -35,13 +35,14 @@ from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph
 from flowmesh_core.stages.values import REQUEST
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.early_values import EarlyValue, EarlyValues
-from flowmesh_worker.serving.instance_link import HostCall, ToCaller
+from flowmesh_worker.serving.instance_link import ToCaller
 from flowmesh_worker.serving.passed_bytes import PassedBytes
 from flowmesh_worker.serving.peer_links import PeerLinks
 from flowmesh_worker.serving.peer_receiver import Peer
 from flowmesh_worker.serving.router_link import RouterLink
-from flowmesh_worker.serving.stage_calls import StageCall, StageCalls, stage_value
-from flowmesh_worker.serving.stage_chain import StageChain, goes_on
+from flowmesh_worker.serving.stage_calls import StageCall, stage_call, stage_value
+from flowmesh_worker.serving.stage_chain import StageChain
+from flowmesh_worker.serving.stage_plans import RoutePlan, StagePlan, StagePlans
 from flowmesh_worker.serving.stage_replicas import StageReplicas
 from flowmesh_worker.serving.stage_values import StageData
 from flowmesh_worker.serving.staged_request import StagedRequest
@@ -81,7 +82,7 @@ class StageRequests:
         self._graphs: dict[str, LoadedGraph] = {}
         self._requests: dict[str, StagedRequest] = {}
         self._joins = JoinTable[StageData]()
-        self._calls = StageCalls(replicas.instance_of)
+        self._plans = StagePlans(worker, replicas)
         self._passed = PassedBytes()
         self._early = EarlyValues()
         self.peers = PeerLinks(worker, peer, self, namespaces)
@@ -104,35 +105,38 @@ class StageRequests:
             if known.version >= run.route.version or known.link is not link:
                 return
             self._abort(known)
-        here = [place for place in run.route.stages if place.worker == self._worker]
         graph = self._graphs.get(run.graph)
+        plan = None if graph is None else self._plans.of(graph, run.route)
         is_full = self._value_bytes + len(run.request) > VALUES_BYTES_MAX
-        if graph is None or not here or is_full:
-            reason = FULL if graph is not None else UNKNOWN_REPLICA
-            replica_id = here[0].replica_id if here else ""
-            link.send(StageFailed(run.request_id, run.route.version, "", replica_id, reason))
+        if graph is None or plan is None or not plan.stages or is_full:
+            self._refuse(link, run, UNKNOWN_REPLICA if graph is None else FULL)
             return
         now_s = asyncio.get_running_loop().time()
         request = StagedRequest(
             link,
             run,
             graph,
+            plan,
             now_s + run.budget_ms / 1000,
             now_s + run.slo_ms / 1000 if run.slo_ms else 0.0,
         )
         self._requests[run.request_id] = request
-        needs = {place.stage: graph.stages[place.stage].needs for place in here}
-        ready = self._joins.open(run.request_id, request.version, needs)
+        ready = self._joins.open(run.request_id, request.version, plan.needs)
         data = StageData(run.request)
         self._hold(request, len(run.request))
         for done in ready:
             self._start(request, done)
-        for place in here:
-            if REQUEST in needs[place.stage]:
-                self._add(request, place.stage, REQUEST, data)
+        for stage in plan.of_request:
+            self._add(request, stage, REQUEST, data)
         for early in self._early.take(run.request_id):
             with contextlib.suppress(ProtocolError):
                 self.add_peer_value(early.peer, early.value, early.data, early.refuse)
+
+    def _refuse(self, link: RouterLink, run: RunStages, reason: str) -> None:
+        here = (place for place in run.route.stages if place.worker == self._worker)
+        replica_id = next((place.replica_id for place in here), "")
+        version = run.route.version
+        link.send(StageFailed(run.request_id, version, "", replica_id, reason))
 
     def add_value(self, link: RouterLink, message: StageValue) -> None:
         """Adds a value that another hub has made."""
@@ -182,7 +186,7 @@ class StageRequests:
         if request.version > value.version:
             return  # its route was replaced
         address = request.run.peers.get(peer.worker)
-        place, source = (request.run.route.place(name) for name in (value.stage, value.source))
+        place, source = (request.plan.places.get(name) for name in (value.stage, value.source))
         if address is None or not hmac.compare_digest(address.key.encode(), peer.key.encode()):
             raise ProtocolError(f"the hub of {peer.worker} is not a peer for the request")
         if source is None or source.worker != peer.worker:
@@ -204,8 +208,9 @@ class StageRequests:
         for request in self._requests.values():
             if worker in request.peers:
                 refused = PeerRefused(request.run.request_id, request.version)
-                loop = asyncio.get_running_loop()
-                loop.call_later(_PEER_LOST_S, self.peer_refused, worker, refused)
+                asyncio.get_running_loop().call_later(
+                    _PEER_LOST_S, self.peer_refused, worker, refused
+                )
 
     # -- one request -----------------------------------------------------------------------------
 
@@ -229,54 +234,59 @@ class StageRequests:
         if done is not None:
             self._start(request, done)
 
+    def _plan(self, request: StagedRequest) -> RoutePlan:
+        """Returns the plan of a request's route, with the replicas that the hub has now."""
+        if request.plan.generation != self._replicas.generation:
+            request.plan = self._plans.of(request.graph, request.run.route)
+        return request.plan
+
     def _start(self, request: StagedRequest, done: MatchedSet[StageData]) -> None:
         """Calls a stage, and those after it that its host can run without the hub."""
-        stages: list[str] = []
+        plan, now_s = self._plan(request), asyncio.get_running_loop().time()
+        stages: list[StagePlan] = []
         calls: list[StageCall] = []
         following: MatchedSet[StageData] | None = done
         while following is not None:
-            stages.append(following.stage)
-            replica_id = self._replica_id(request, following.stage)
+            stage = plan.stages[following.stage]
             try:
-                calls.append(self._calls.call(request, following, replica_id))
+                call = stage_call(request, stage, following.values, now_s)
             except (FlowMeshError, msgspec.DecodeError) as error:
-                self._fail(request, following.stage, FAILED, _BAD_REQUEST, error_body(error))
+                self._fail(request, stage.name, FAILED, _BAD_REQUEST, error_body(error))
                 return
-            self._passed.count_inputs(request.link, *calls[-1])
-            following = self._following(request, following.stage, calls[-1].call)
-        chain = StageChain(tuple(stages), tuple(c.call for c in calls), calls[0].passed)
-        self._run(request, chain)
+            stages.append(stage)
+            calls.append(call)
+            self._passed.count_inputs(request.link, *call)
+            following = self._following(request, stage, call) if stage.following else None
+        chain = StageChain(stages, [call.call for call in calls])
+        self._run(request, chain, calls[0].passed)
 
     def _following(
-        self, request: StagedRequest, stage: str, call: HostCall
+        self, request: StagedRequest, stage: StagePlan, call: StageCall
     ) -> MatchedSet[StageData] | None:
-        """Returns what the next stage needs, where it needs only this one and the request."""
-        consumers = request.graph.consumers[stage]
-        if len(consumers) != 1 or not goes_on(call):
-            return None
-        (consumer,) = consumers
-        if not request.graph.stages[consumer].needs <= {stage, REQUEST}:
-            return None
-        values = self._joins.begin_early(request.run.request_id, request.version, consumer, stage)
+        """Returns what the next stage needs, where it only lacks the value of this one."""
+        values = self._joins.begin_early(
+            request.run.request_id, request.version, stage.following, stage.name
+        )
         if values is None:
             return None
-        instance = self._replicas.instance_of(self._replica_id(request, stage))
-        kept = StageData(b"", call.call_id, instance)
-        return MatchedSet(consumer, {**values, stage: kept})
+        values[stage.name] = StageData(b"", call.call.call_id, stage.instance)
+        return MatchedSet(stage.following, values)
 
-    def _run(self, request: StagedRequest, chain: StageChain) -> None:
-        replica_ids = [self._replica_id(request, stage) for stage in chain.stages]
-        instance = self._replicas.instance_of(replica_ids[0])
+    def _run(
+        self, request: StagedRequest, chain: StageChain, passed: Mapping[str, StageBytes]
+    ) -> None:
+        replica_ids = [stage.replica_id for stage in chain.stages]
+        instance = chain.stages[0].instance
         if instance is not None and chain.keys:
             request.stored.setdefault(instance, []).extend(chain.keys)
-        first, call = chain.stages[0], chain.call
+        first, call = chain.stages[0].name, chain.call
         request.calls[first] = call.call_id
 
         def reply(message: ToCaller) -> None:
             self._replied(request, chain, message)
 
         tenant = request.run.tenant
-        reason = self._replicas.start(request.link, replica_ids, tenant, call, reply, chain.passed)
+        reason = self._replicas.start(request.link, replica_ids, tenant, call, reply, passed)
         if reason:
             request.calls.pop(first, None)
             self._fail(request, first, reason)
@@ -285,36 +295,27 @@ class StageRequests:
         if isinstance(message, Piece):
             request.link.send(Piece(request.run.request_id, message.data))
             return
-        request.calls.pop(chain.stages[0], None)
+        request.calls.pop(chain.stages[0].name, None)
         if isinstance(message, CallRefused):
-            self._fail(request, chain.stages[0], message.reason)
+            self._fail(request, chain.stages[0].name, message.reason)
         elif message.outcome == OK:
-            self._pass_on(request, chain.stages[-1], chain.calls[-1], message)
+            self._pass_on(request, chain, message)
         else:
             stage = chain.ended_at(message)
             self._fail(request, stage, message.outcome, message.status, message.body)
 
-    def _pass_on(
-        self, request: StagedRequest, stage: str, call: HostCall, ended: CallEnded
-    ) -> None:
-        """Sends the value of a stage to all that need it."""
-        instance = self._replicas.instance_of(self._replica_id(request, stage))
-        data = stage_value(call, ended, instance)
+    def _pass_on(self, request: StagedRequest, chain: StageChain, ended: CallEnded) -> None:
+        """Sends the value of a chain's last stage to all that need it."""
+        stage = self._plan(request).stages[chain.stages[-1].name]
+        data = stage_value(chain.calls[-1], ended, stage.instance)
         if not self._hold(request, data.size):
-            self._fail(request, stage, FULL)
+            self._fail(request, stage.name, FULL)
             return
-        for consumer in request.graph.consumers[stage]:
-            place = request.run.route.place(consumer)
-            if place is not None and place.worker == self._worker:
-                self._add(request, consumer, stage, data)
+        for consumer, is_here in stage.consumers:
+            if is_here:
+                self._add(request, consumer, stage.name, data)
             else:
-                self._sender.send(request, consumer, stage, data)
-
-    @staticmethod
-    def _replica_id(request: StagedRequest, stage: str) -> str:
-        place = request.run.route.place(stage)
-        assert place is not None, "only stages of the route have joins"
-        return place.replica_id
+                self._sender.send(request, consumer, stage.name, data)
 
     def _send_failed(self, request: StagedRequest, stage: str, error: OpenAiError) -> None:
         if self._requests.get(request.run.request_id) is request:
@@ -323,7 +324,7 @@ class StageRequests:
     def _fail(
         self, request: StagedRequest, stage: str, outcome: str, status: int = 500, body: bytes = b""
     ) -> None:
-        place = request.run.route.place(stage)
+        place = request.plan.places.get(stage)
         replica_id = "" if place is None else place.replica_id
         request.link.send(
             StageFailed(

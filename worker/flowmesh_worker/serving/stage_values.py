@@ -9,6 +9,7 @@ from flowmesh_worker.ipc.passed_values import StageBytes, size_of
 from flowmesh_worker.serving.instance_link import InstanceLink
 
 _json = msgspec.json.Decoder()
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class StageData:
@@ -21,7 +22,7 @@ class StageData:
         instance: that host.
     """
 
-    __slots__ = ("_decoded", "_is_decoded", "body", "instance", "key", "packed")
+    __slots__ = ("_decoded", "_fields", "_is_decoded", "body", "instance", "key", "packed")
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class StageData:
         self.instance = instance
         self._decoded: Any = None
         self._is_decoded = False
+        self._fields: dict[str, msgspec.Raw] | None = None
 
     @property
     def size(self) -> int:
@@ -48,3 +50,12 @@ class StageData:
             self._decoded = decode(_json, self.body)
             self._is_decoded = True
         return self._decoded
+
+    def field(self, name: str) -> msgspec.Raw | None:
+        """Returns a field as it is in the JSON; None where the value has no such field."""
+        if self._fields is None:
+            try:
+                self._fields = decode(_fields, self.body)
+            except msgspec.DecodeError:  # :meth:`decoded` says what is wrong
+                self._fields = {}
+        return self._fields.get(name)

@@ -6,6 +6,7 @@ from flowmesh_core.protocol.serving import RunStages
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.router_link import RouterLink
+from flowmesh_worker.serving.stage_plans import RoutePlan
 
 
 @dataclass(slots=True, eq=False)
@@ -13,6 +14,7 @@ class StagedRequest:
     """A request that runs here.
 
     Attributes:
+        plan: of its route.
         until_s: its timeout, and ``due_s`` when its reply is late (0 for no target), by the loop's
             clock.
         calls: call id by stage that runs.
@@ -25,6 +27,7 @@ class StagedRequest:
     link: RouterLink
     run: RunStages
     graph: LoadedGraph
+    plan: RoutePlan
     until_s: float
     due_s: float
     calls: dict[str, str] = field(default_factory=dict)

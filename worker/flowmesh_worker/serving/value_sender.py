@@ -46,7 +46,7 @@ class ValueSender:
             data: the value.
         """
         run, value = request.run, data.packed or data.body
-        place = run.route.place(consumer)
+        place = request.plan.places.get(consumer)
         address = None if place is None else run.peers.get(place.worker)
         if place is None or address is None:
             self._relay(request, consumer, stage, data)

@@ -43,6 +43,9 @@ def form_batch(
         that are in neither wait on.
     """
     alone_s = profile.at(1)
+    if len(queue) == 1:  # the most frequent case
+        is_late = queue[0].seconds_a_visit(now_s, margin_s) < alone_s
+        return FormedBatch((), tuple(queue)) if is_late else FormedBatch(tuple(queue), ())
     allowed_s = {call.id: call.seconds_a_visit(now_s, margin_s) for call in queue}
     feasible = [call for call in queue if allowed_s[call.id] >= alone_s]
     late = tuple(call for call in queue if allowed_s[call.id] < alone_s)

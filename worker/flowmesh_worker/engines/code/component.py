@@ -8,6 +8,7 @@ import asyncio
 import os
 import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
 
 import msgspec
 
@@ -24,6 +25,7 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_core.stages.service_graph import COMPONENTS_PATH
 from flowmesh_worker.engine_api import (
+    ComponentEnd,
     HostSettings,
     Progress,
     Result,
@@ -32,15 +34,14 @@ from flowmesh_worker.engine_api import (
     TreeInput,
     Work,
 )
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
 from flowmesh_worker.engines.code.component_batches import (
     QUEUED_PER_BATCH,
     CodeRunner,
     ComponentBatches,
-    LateError,
-    QueueFullError,
 )
 from flowmesh_worker.engines.code.component_code import loaded_code
-from flowmesh_worker.engines.code.component_frames import CallResult, LoadedCode, ResultKind
+from flowmesh_worker.engines.code.component_frames import LoadedCode, ResultKind
 from flowmesh_worker.engines.code.local_residents import LocalResidents
 from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
 from flowmesh_worker.engines.code.sidecar_client import VARIABLE as SIDECAR
@@ -113,30 +114,14 @@ class Component:
 
     # -- as ServesComponents ---------------------------------------------------------------------
 
-    async def call_component(
-        self, call: ComponentCall, passed: Mapping[str, StageBytes]
-    ) -> tuple[CallEnded, StageBytes]:
+    def call_component(
+        self, call: ComponentCall, passed: Mapping[str, StageBytes], ended: ComponentEnd
+    ) -> asyncio.Future[ChainResult]:
         """See ``ServesComponents``."""
-        since_s = asyncio.get_running_loop().time()
-        ended, value = await self._called(call, passed, since_s)
-        for step, following in enumerate(call.then, 1):
-            if ended.outcome != OK:
-                break
-            ended, value = await self._called(following, {}, since_s)
-            ended = msgspec.structs.replace(ended, call_id=call.call_id, step=step)
-        return ended, value
-
-    async def _called(
-        self, call: ComponentCall, passed: Mapping[str, StageBytes], since_s: float
-    ) -> tuple[CallEnded, StageBytes]:
         assert self._batches is not None, "it is loaded"
-        try:
-            result = await self._batches.call(call, passed, since_s)
-        except QueueFullError:
-            return CallEnded(call.call_id, FULL, _TOO_MANY), b""
-        except LateError:
-            return CallEnded(call.call_id, DEADLINE, _TIMEOUT), b""
-        return _ended(call, result), result.value
+        running = self._batches.call(call, passed)
+        running.add_done_callback(partial(_report, call, ended))
+        return running
 
     def forget_values(self, keys: tuple[str, ...]) -> None:
         """See ``ServesComponents``."""
@@ -180,17 +165,35 @@ class Component:
             ) from error
 
 
-def _ended(call: ComponentCall, result: CallResult) -> CallEnded:
+def _report(call: ComponentCall, ended: ComponentEnd, running: asyncio.Future[ChainResult]) -> None:
+    """Reports the end of a call; one that is cancelled has none."""
+    if running.cancelled():
+        return
+    match running.exception():
+        case None:
+            found = running.result()
+            ended(_ended(call.call_id, found), found.result.value)
+        case QueueFullError(step=step):
+            ended(CallEnded(call.call_id, FULL, _TOO_MANY, step=step), b"")
+        case LateError(step=step):
+            ended(CallEnded(call.call_id, DEADLINE, _TIMEOUT, step=step), b"")
+        case error:
+            ended(error, b"")
+
+
+def _ended(call_id: str, found: ChainResult) -> CallEnded:
+    result, step = found.result, found.step
     match result.kind:
         case ResultKind.OK:
-            return CallEnded(call.call_id, OK, body=result.body)
+            return CallEnded(call_id, OK, body=result.body, step=step)
         case ResultKind.LOST:
-            return CallEnded(call.call_id, LOST, _SERVER_ERROR)
+            return CallEnded(call_id, LOST, _SERVER_ERROR, step=step)
         case ResultKind.BAD_INPUT:
-            return CallEnded(call.call_id, FAILED, _BAD_REQUEST, _error(result.error))
+            return CallEnded(call_id, FAILED, _BAD_REQUEST, _error(result.error), step=step)
         case _:
-            text = f"component {call.component} failed: {result.error}"
-            return CallEnded(call.call_id, FAILED, _SERVER_ERROR, _error(text, "user_code"))
+            text = f"component {found.call.component} failed: {result.error}"
+            body = _error(text, "user_code")
+            return CallEnded(call_id, FAILED, _SERVER_ERROR, body, step=step)
 
 
 def _error(message: str, code: str | None = None) -> bytes:

@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
@@ -17,6 +18,7 @@ from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
+from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
     CallResult,
@@ -61,22 +63,24 @@ class CodeRunner(Protocol):
         ...
 
 
-class QueueFullError(Exception):
-    """A component has as many calls as it takes."""
-
-
-class LateError(Exception):
-    """A call cannot be in time, and its service refuses such."""
-
-
 @dataclass(slots=True, eq=False)
 class _Waiting:
+    """A call, or one of a chain after those before it.
+
+    Attributes:
+        rest: the calls of the chain after it.
+        since_s: when the chain's budget began.
+    """
+
     call: ComponentCall
     passed: Mapping[str, StageBytes]
     queued: WaitingCall
     until_s: float
-    result: "asyncio.Future[CallResult]"
+    result: asyncio.Future[ChainResult]
     arrived_s: float
+    since_s: float
+    rest: Sequence[ComponentCall]
+    step: int
 
 
 @dataclass(slots=True)
@@ -142,46 +146,60 @@ class ComponentBatches:
             for name, c in self._components.items()
         )
 
-    async def call(
+    def call(
         self,
         call: ComponentCall,
         passed: Mapping[str, StageBytes] = _NOTHING,
         since_s: float | None = None,
-    ) -> CallResult:
-        """Returns the result of a call; one that is cancelled leaves its queue.
+    ) -> asyncio.Future[ChainResult]:
+        """Begins a call, or a chain of them; where the future is cancelled, it leaves its queue.
 
         Args:
             call: of a component of this host.
             passed: inputs that components of other hosts have made.
             since_s: when its budget began, by the loop's clock; now, where it begins with the call.
 
-        Raises:
-            QueueFullError: the component has as many calls as it takes.
-            LateError: the call cannot be in time, and its service refuses such.
-            AttemptError: the code cannot be run any more.
+        Returns:
+            The result. Its errors are QueueFullError, where a component has as many calls as it
+            takes; LateError, where the call cannot be in time and its service refuses such; and
+            AttemptError, where the code cannot be run any more.
         """
-        component = self._components[call.component]
+        result: asyncio.Future[ChainResult] = self._loop.create_future()
+        result.add_done_callback(partial(self._left, call))
+        self._queue(call, passed, result, self._loop.time() if since_s is None else since_s)
+        return result
+
+    def _queue(
+        self,
+        call: ComponentCall,
+        passed: Mapping[str, StageBytes],
+        result: asyncio.Future[ChainResult],
+        since_s: float,
+        rest: Sequence[ComponentCall] | None = None,
+        step: int = 0,
+    ) -> None:
+        component = self._components.get(call.component)
+        if component is None:
+            result.set_exception(KeyError(call.component))
+            return
         if len(component.queue) >= QUEUED_PER_BATCH * component.batch_max:
-            raise QueueFullError
-        arrived_s = self._loop.time()
-        since_s = arrived_s if since_s is None else since_s
+            result.set_exception(QueueFullError(step))
+            return
         until_s = since_s + call.budget_ms / _MS
         due_s = since_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
-        waiting = _Waiting(
-            call,
-            passed,
-            WaitingCall(call.call_id, due_s),
-            until_s,
-            self._loop.create_future(),
-            arrived_s,
+        queued = WaitingCall(call.call_id, due_s)
+        rest = call.then if rest is None else rest
+        component.queue[call.call_id] = _Waiting(
+            call, passed, queued, until_s, result, self._loop.time(), since_s, rest, step
         )
-        component.queue[call.call_id] = waiting
         if self._running is None:
             self._running = self._loop.create_task(self._run())
-        try:
-            return await waiting.result
-        finally:
-            component.queue.pop(call.call_id, None)
+
+    def _left(self, chain: ComponentCall, result: asyncio.Future[ChainResult]) -> None:
+        if result.cancelled():
+            for call in (chain, *chain.then):
+                if (component := self._components.get(call.component)) is not None:
+                    component.queue.pop(call.call_id, None)
 
     async def close(self) -> None:
         """Ends what runs; its calls have no result."""
@@ -195,6 +213,7 @@ class ComponentBatches:
         try:
             while (chosen := self._next()) is not None:
                 await self._run_batch(*chosen)
+                await asyncio.sleep(0)  # the results leave, and calls that have come are taken
         finally:
             self._running = None
 
@@ -238,7 +257,9 @@ class ComponentBatches:
         chosen, demoted = formed.calls, False
         if self._on_late == REFUSE:
             for late in formed.late:
-                _end(component.queue.pop(late.id), LateError())
+                ended = component.queue.pop(late.id)
+                if not ended.result.done():
+                    ended.result.set_exception(LateError(ended.step))
         elif formed.late and (background_due or not formed.calls):
             chosen, demoted = formed.late[: component.cap], True
         return [component.queue[call.id] for call in chosen], demoted
@@ -253,7 +274,8 @@ class ComponentBatches:
             results = await self._runner.run(name, calls, max(within_s, _GRACE_S), passed)
         except Exception as error:
             for one in members:
-                _end(one, error)
+                if not one.result.done():
+                    one.result.set_exception(error)
             return
         seconds = self._loop.time() - began_s
         self._busy_s += seconds
@@ -265,16 +287,20 @@ class ComponentBatches:
             self._runner.forget(tuple(unwanted))
         for one, result in zip(members, results, strict=True):
             if not one.result.done():
-                one.result.set_result(result)
+                self._go_on(one, result)
         self._on_profile()
+
+    def _go_on(self, ended: _Waiting, result: CallResult) -> None:
+        """Queues the next call of a chain, or gives the result."""
+        if not ended.rest or result.kind is not ResultKind.OK:
+            ended.result.set_result(ChainResult(ended.call, result, ended.step))
+            return
+        self._queue(
+            ended.rest[0], _NOTHING, ended.result, ended.since_s, ended.rest[1:], ended.step + 1
+        )
 
 
 def _batch_call(call: ComponentCall) -> BatchCall:
     return BatchCall(
         call.body, call.stored, call.store_as, call.wants_body, call.passed, call.wants_value
     )
-
-
-def _end(waiting: _Waiting, error: Exception) -> None:
-    if not waiting.result.done():
-        waiting.result.set_exception(error)

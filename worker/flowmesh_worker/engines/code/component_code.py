@@ -60,6 +60,7 @@ class ComponentCode:
         self._files = {_file(one.name) for one in components}
         self._stored: dict[str, Any] = {}
         self._spare_files = SpareFiles()
+        self._read: list[Any] = []
 
     def run(
         self,
@@ -83,6 +84,8 @@ class ComponentCode:
                 results[number] = CallResult(ResultKind.LOST)
             except (FlowMeshError, NotPackedError, OSError, msgspec.DecodeError) as error:
                 results[number] = CallResult(ResultKind.BAD_INPUT, error=_short(error))
+        if any(isinstance(value, SharedValue) for one in passed for value in one.values()):
+            self._read.append(inputs)
         left = [number for number in range(len(calls)) if number not in results]
         for number, result in zip(left, self._computed(component, inputs), strict=True):
             if isinstance(result, CallResult):
@@ -96,8 +99,17 @@ class ComponentCode:
         for key in keys:
             self._stored.pop(key, None)
 
+    @property
+    def may_prepare(self) -> bool:
+        """Whether :meth:`prepare` has something to do."""
+        return self._spare_files.is_used or bool(self._read)
+
     def prepare(self) -> None:
-        """Prepares memory for the next results; called once the last ones were sent."""
+        """Frees what the last batches have read, and prepares memory for the next results.
+
+        Called once results were sent: to give 16 MiB back takes milliseconds.
+        """
+        self._read.clear()
         self._spare_files.prepare()
 
     def _computed(self, component: str, inputs: list[Any]) -> list[CallResult | tuple[Any]]:
