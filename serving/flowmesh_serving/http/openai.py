@@ -123,7 +123,7 @@ class OpenAiEndpoints:
                 metrics.latency.observe(time.monotonic() - began_s)
 
     def _caller(self, request: web.Request) -> Caller:
-        return caller_of(request, self._services)
+        return caller_of(request.headers, self._services)
 
     async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
         limit = self._limits.body_bytes
@@ -156,9 +156,9 @@ class OpenAiEndpoints:
             model=checked.model,
             body=msgspec.json.encode(checked.body),
             stream=checked.is_stream,
-            budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
+            budget_ms=int(timeout_s(request.headers, caller.service.timeout_s) * _MS),
             tenant=caller.namespace,
-            seed=seed(request, caller),
+            seed=seed(request.headers, caller),
             tool_parser=caller.service.tool_parser,
         )
 
@@ -267,8 +267,8 @@ class _Answering:
         return reply
 
     def _count(self, ended: CallEnded) -> None:
-        self._metrics.tokens_in.inc(ended.tokens_in)
-        self._metrics.tokens_out.inc(ended.tokens_out)
+        self._metrics.tokens_in += ended.tokens_in
+        self._metrics.tokens_out += ended.tokens_out
 
 
 def _error_event(ended: CallEnded) -> bytes:

@@ -4,8 +4,8 @@ Headers are bytes of a client, and may be no text: what cannot be decoded stays 
 """
 
 import secrets
+from collections.abc import Mapping
 
-from aiohttp import web
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
@@ -17,26 +17,26 @@ _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
 
 
-def caller_of(request: web.Request, services: ServiceTable) -> Caller:
+def caller_of(headers: Mapping[str, str], services: ServiceTable) -> Caller:
     """Returns who sends a request.
 
     Raises:
         OpenAiError: it has no valid token.
     """
-    given = request.headers.get("Authorization", "")
+    given = headers.get("Authorization", "")
     caller = services.caller(given.removeprefix(_BEARER)) if given.startswith(_BEARER) else None
     if caller is None:
         raise unauthorized()
     return caller
 
 
-def timeout_s(request: web.Request, most_s: float) -> float:
+def timeout_s(headers: Mapping[str, str], most_s: float) -> float:
     """Returns how long a request may take.
 
     Raises:
         OpenAiError: its header is no such number.
     """
-    given = request.headers.get("X-Request-Timeout")
+    given = headers.get("X-Request-Timeout")
     if given is None:
         return most_s
     try:
@@ -48,9 +48,9 @@ def timeout_s(request: web.Request, most_s: float) -> float:
     return min(found_s, most_s)
 
 
-def seed(request: web.Request, caller: Caller) -> int:
+def seed(headers: Mapping[str, str], caller: Caller) -> int:
     """Returns the seed of a request that has none: of its idempotency key, or a random one."""
-    key = request.headers.get("Idempotency-Key", "")
+    key = headers.get("Idempotency-Key", "")
     if not key:
         return secrets.randbits(_SEED_BITS)
     hasher = blake3(_SEED_TAG)

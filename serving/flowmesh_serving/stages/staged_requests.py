@@ -5,9 +5,9 @@ again once, under a higher version, and computed again; values of the old route 
 request is computed at least once and answered at most once.
 """
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -49,7 +49,7 @@ class PendingRequest:
     Attributes:
         service: ``namespace/name``.
         run: as it was sent last.
-        events: what nothing has taken yet.
+        on_event: gets what hubs send for it, and at its end what has failed.
         replicas: of its route.
         links: by worker of its route.
         avoided: replicas that have refused or lost it.
@@ -60,9 +60,9 @@ class PendingRequest:
     service: str
     graph: LoadedGraph
     run: RunStages
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    replicas: list[RoutedReplica] = field(default_factory=list)
-    links: dict[str, HubLink] = field(default_factory=dict)
+    on_event: Callable[[Event], None]
+    replicas: Sequence[RoutedReplica] = ()
+    links: Mapping[str, HubLink] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     has_streamed: bool = False
     is_answered: bool = False
@@ -78,6 +78,14 @@ class PendingRequest:
         return None if place is None else self.links.get(place.worker)
 
 
+class _OnlyRoute(NamedTuple):
+    """The first route of each request to a service that has one replica of each component."""
+
+    route: RequestRoute
+    replicas: tuple[RoutedReplica, ...]
+    links: dict[str, HubLink]
+
+
 class StagedRequests:
     """All requests of a router to services with stages."""
 
@@ -88,18 +96,23 @@ class StagedRequests:
         self._joins = JoinTable[bytes]()
         self._turn = 0
         self._peers = PeerAddresses()
+        self._only_routes: dict[LoadedGraph, _OnlyRoute] = {}
+        self._changes = -1
 
     def __contains__(self, request_id: str) -> bool:
         """Returns whether a request has no reply yet."""
         return request_id in self._pending
 
-    def begin(self, service: str, graph: LoadedGraph, run: RunStages) -> PendingRequest:
+    def begin(
+        self, service: str, graph: LoadedGraph, run: RunStages, on_event: Callable[[Event], None]
+    ) -> PendingRequest:
         """Routes a request and sends it.
 
         Args:
             service: ``namespace/name``.
             graph: its stages.
             run: the request, with the route ``UNROUTED``.
+            on_event: gets what hubs send for it, and at its end what has failed.
 
         Returns:
             The request, which the caller must :meth:`end`.
@@ -107,7 +120,7 @@ class StagedRequests:
         Raises:
             OpenAiError: a component has no replica.
         """
-        pending = PendingRequest(service, graph, run)
+        pending = PendingRequest(service, graph, run, on_event)
         try:
             self._send(pending)
         except NoReplicaError as error:
@@ -149,7 +162,7 @@ class StagedRequests:
                 if pending.link_of(pending.graph.streamed) is not link:
                     return Defect.NOT_ITS_CALL
                 pending.has_streamed = True
-                pending.events.put_nowait(message)
+                pending.on_event(message)
             case StageValue(source=source) if pending.link_of(source) is not link:
                 return Defect.NOT_ITS_CALL
             case StageValue(stage=stage) if stage == REPLY:
@@ -158,7 +171,7 @@ class StagedRequests:
                 )
                 if done is not None:
                     pending.is_answered = True
-                    pending.events.put_nowait(done)
+                    pending.on_event(done)
             case StageValue():
                 self._relay(pending, message)
             case StageFailed(version=version) if version == pending.run.route.version:
@@ -192,17 +205,14 @@ class StagedRequests:
             try:
                 self._send(pending)
             except NoReplicaError:
-                pending.events.put_nowait(failed)
+                pending.on_event(failed)
         else:
-            pending.events.put_nowait(failed)
+            pending.on_event(failed)
 
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
-        found = self._replicas.of(pending.service)
-        route = route_request(pending.graph, self._options(found), version, pending.avoided)
+        route, pending.replicas, pending.links = self._route(pending, version)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
-        pending.replicas = [found[place.replica_id] for place in route.stages]
-        pending.links = {r.link.worker: r.link for r in pending.replicas}
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
         for replica in pending.replicas:
             replica.candidate.own += 1
@@ -212,6 +222,22 @@ class StagedRequests:
             peers = self._peers.of(link, links) if len(links) > 1 else {}
             link.answer(msgspec.structs.replace(pending.run, peers=peers) if peers else pending.run)
 
+    def _route(self, pending: PendingRequest, version: int) -> _OnlyRoute:
+        if self._changes != self._replicas.changes:
+            self._changes = self._replicas.changes
+            self._only_routes.clear()
+        known = self._only_routes.get(pending.graph)
+        if known is not None and version == known.route.version and not pending.avoided:
+            return known
+        found = self._replicas.of(pending.service)
+        options = self._options(found)
+        route = route_request(pending.graph, options, version, pending.avoided)
+        replicas = tuple(found[place.replica_id] for place in route.stages)
+        made = _OnlyRoute(route, replicas, {r.link.worker: r.link for r in replicas})
+        if version == 1 and all(len(of_component) == 1 for of_component in options.values()):
+            self._only_routes[pending.graph] = made
+        return made
+
     def _leave(self, pending: PendingRequest) -> None:
         """Has the hubs of the present route end the request; at once where it still runs."""
         end = EndRequest(pending.request_id)
@@ -219,7 +245,7 @@ class StagedRequests:
             (link.defer if pending.is_answered else link.answer)(end)
         for replica in pending.replicas:
             replica.candidate.own -= 1
-        pending.links, pending.replicas = {}, []
+        pending.links, pending.replicas = {}, ()
 
     def _options(self, found: Mapping[str, RoutedReplica]) -> dict[str, list[RouteOption]]:
         """Returns the replicas by component; equal ones take turns."""
