@@ -9,7 +9,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import RunStages
 from flowmesh_core.stages.service_graph import LoadedGraph
-from flowmesh_serving.calls.calls import new_call_id
+from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import body_too_large, missing_field, unknown_service
 from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.request_headers import seed, timeout_s

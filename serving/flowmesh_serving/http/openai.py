@@ -12,7 +12,8 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
-from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
+from flowmesh_serving.calls.calls import Calls, PendingCall
+from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
     body_too_large,

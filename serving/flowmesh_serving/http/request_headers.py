@@ -3,12 +3,12 @@
 Headers are bytes of a client, and may be no text: what cannot be decoded stays as it was sent.
 """
 
-import secrets
 from collections.abc import Mapping
 
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
+from flowmesh_serving.calls.random_names import new_seed
 from flowmesh_serving.errors import unauthorized
 from flowmesh_serving.service_table import Caller, ServiceTable
 
@@ -52,7 +52,7 @@ def seed(headers: Mapping[str, str], caller: Caller) -> int:
     """Returns the seed of a request that has none: of its idempotency key, or a random one."""
     key = headers.get("Idempotency-Key", "")
     if not key:
-        return secrets.randbits(_SEED_BITS)
+        return new_seed()
     hasher = blake3(_SEED_TAG)
     for part in (caller.service.service, caller.namespace, key):
         hasher.update(part.encode(errors="surrogateescape") + b"\0")

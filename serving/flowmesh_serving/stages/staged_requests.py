@@ -52,6 +52,7 @@ class PendingRequest:
         on_event: gets what hubs send for it, and at its end what has failed.
         replicas: of its route.
         links: by worker of its route.
+        stage_links: by stage, the hub that its route gives it to.
         avoided: replicas that have refused or lost it.
         has_streamed: whether its client may have bytes of an answer.
         is_answered: whether all values of its reply have come.
@@ -63,6 +64,7 @@ class PendingRequest:
     on_event: Callable[[Event], None]
     replicas: Sequence[RoutedReplica] = ()
     links: Mapping[str, HubLink] = field(default_factory=dict)
+    stage_links: Mapping[str, HubLink] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     has_streamed: bool = False
     is_answered: bool = False
@@ -72,18 +74,14 @@ class PendingRequest:
         """Its name."""
         return self.run.request_id
 
-    def link_of(self, stage: str) -> HubLink | None:
-        """Returns the hub that its route gives a stage to."""
-        place = self.run.route.place(stage)
-        return None if place is None else self.links.get(place.worker)
 
-
-class _OnlyRoute(NamedTuple):
-    """The first route of each request to a service that has one replica of each component."""
+class _LinkedRoute(NamedTuple):
+    """A route with the replicas and hubs that it names."""
 
     route: RequestRoute
     replicas: tuple[RoutedReplica, ...]
     links: dict[str, HubLink]
+    stage_links: dict[str, HubLink]
 
 
 class StagedRequests:
@@ -96,7 +94,7 @@ class StagedRequests:
         self._joins = JoinTable[bytes]()
         self._turn = 0
         self._peers = PeerAddresses()
-        self._only_routes: dict[LoadedGraph, _OnlyRoute] = {}
+        self._only_routes: dict[LoadedGraph, _LinkedRoute] = {}
         self._changes = -1
 
     def __contains__(self, request_id: str) -> bool:
@@ -130,7 +128,7 @@ class StagedRequests:
 
     def add_credit(self, pending: PendingRequest, size: int) -> None:
         """Lets a stream go on, as its client has read some bytes."""
-        if (link := pending.link_of(pending.graph.streamed)) is not None:
+        if (link := pending.stage_links.get(pending.graph.streamed)) is not None:
             link.answer(Credit(pending.request_id, size))
 
     def end(self, pending: PendingRequest) -> None:
@@ -159,11 +157,11 @@ class StagedRequests:
             case Piece():
                 if not pending.run.stream:
                     return Defect.BREACH
-                if pending.link_of(pending.graph.streamed) is not link:
+                if pending.stage_links.get(pending.graph.streamed) is not link:
                     return Defect.NOT_ITS_CALL
                 pending.has_streamed = True
                 pending.on_event(message)
-            case StageValue(source=source) if pending.link_of(source) is not link:
+            case StageValue(source=source) if pending.stage_links.get(source) is not link:
                 return Defect.NOT_ITS_CALL
             case StageValue(stage=stage) if stage == REPLY:
                 done = self._joins.add(
@@ -190,7 +188,7 @@ class StagedRequests:
     # -- one request -----------------------------------------------------------------------------
 
     def _relay(self, pending: PendingRequest, message: StageValue) -> None:
-        link = pending.link_of(message.stage)
+        link = pending.stage_links.get(message.stage)
         is_current = message.version == pending.run.route.version
         if link is not None and is_current and len(message.data) <= VALUE_BYTES_MAX:
             link.answer(message)
@@ -211,7 +209,7 @@ class StagedRequests:
 
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
-        route, pending.replicas, pending.links = self._route(pending, version)
+        route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
         for replica in pending.replicas:
@@ -222,7 +220,7 @@ class StagedRequests:
             peers = self._peers.of(link, links) if len(links) > 1 else {}
             link.answer(msgspec.structs.replace(pending.run, peers=peers) if peers else pending.run)
 
-    def _route(self, pending: PendingRequest, version: int) -> _OnlyRoute:
+    def _route(self, pending: PendingRequest, version: int) -> _LinkedRoute:
         if self._changes != self._replicas.changes:
             self._changes = self._replicas.changes
             self._only_routes.clear()
@@ -233,7 +231,13 @@ class StagedRequests:
         options = self._options(found)
         route = route_request(pending.graph, options, version, pending.avoided)
         replicas = tuple(found[place.replica_id] for place in route.stages)
-        made = _OnlyRoute(route, replicas, {r.link.worker: r.link for r in replicas})
+        made = _LinkedRoute(
+            route,
+            replicas,
+            {r.link.worker: r.link for r in replicas},
+            {p.stage: r.link for p, r in zip(route.stages, replicas, strict=True)},
+        )
+        # With one replica of each component, all requests have the same first route.
         if version == 1 and all(len(of_component) == 1 for of_component in options.values()):
             self._only_routes[pending.graph] = made
         return made
@@ -245,7 +249,7 @@ class StagedRequests:
             (link.defer if pending.is_answered else link.answer)(end)
         for replica in pending.replicas:
             replica.candidate.own -= 1
-        pending.links, pending.replicas = {}, ()
+        pending.links, pending.stage_links, pending.replicas = {}, {}, ()
 
     def _options(self, found: Mapping[str, RoutedReplica]) -> dict[str, list[RouteOption]]:
         """Returns the replicas by component; equal ones take turns."""
