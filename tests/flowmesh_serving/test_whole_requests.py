@@ -75,9 +75,9 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     found: list[bytes] = []
     begin = WholeInvocations.begin
 
-    def watched(self: WholeInvocations, request: Any) -> None:
+    def watched(self: WholeInvocations, request: Any) -> bool:
         found.append(request.body)
-        begin(self, request)
+        return begin(self, request)
 
     monkeypatch.setattr(WholeInvocations, "begin", watched)
     return found

@@ -7,12 +7,13 @@ closed for a new one: a flood of idle connections, with or without tokens, keeps
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
 
 from flowmesh_core.protocol.framed_connection import READ_BYTES
 from flowmesh_serving.errors import malformed_request, response_of
@@ -72,10 +73,8 @@ class Connections:
         self._idle.pop(connection, None)
 
     @contextlib.contextmanager
-    def busy(self, request: web.Request) -> Iterator[None]:
+    def busy(self, connection: "ClientConnection") -> Iterator[None]:
         """Keeps the connection of a request that was admitted open during the block."""
-        connection = request.protocol
-        assert isinstance(connection, ClientConnection)
         self.begin(connection)
         try:
             yield
@@ -109,9 +108,13 @@ class ClientConnection(web.RequestHandler):
     )
 
     def __init__(
-        self, *args: Any, connections: Connections, wholes: WholeRequestHandler | None, **more: Any
+        self,
+        *args: Any,
+        connections: Connections,
+        wholes: Sequence[WholeRequestHandler],
+        **more: Any,
     ) -> None:
-        """Answers requests that came whole with ``wholes``; None for aiohttp's way for all."""
+        """Answers requests that came whole with the first of ``wholes`` that takes them."""
         super().__init__(*args, keepalive_timeout=_KEEP_ALIVE_S, lingering_time=_LINGER_S, **more)
         self._connections = connections
         self._wholes = wholes
@@ -197,21 +200,27 @@ class ClientConnection(web.RequestHandler):
 
     def _begin_whole(self, waiter: "asyncio.Future[None]") -> bool:
         """Passes the only message on where it is a whole request; returns False where not."""
-        if self._wholes is None or len(self._messages) != 1 or waiter.done() or self._paused:
+        if len(self._messages) != 1 or waiter.done() or self._paused:
             return False
         message, payload = self._messages[0]
         if not isinstance(message, RawRequestMessage) or not is_whole(message, payload):
             return False
-        if not self._wholes.takes(message, payload.total_bytes):
+        size = payload.total_bytes
+        handler = next((known for known in self._wholes if known.takes(message, size)), None)
+        if handler is None:
             return False
         self._messages.popleft()
-        self._parser.message_consumed()  # type: ignore[union-attr]
-        self._idle_waiter = waiter
-        self._request_in_progress = True
         body = payload.read_nowait()
         request = self._whole = WholeRequest(self, message.path, message.headers, body)
-        self._wholes.begin(request)
-        return True
+        self._idle_waiter, self._request_in_progress = waiter, True
+        if handler.begin(request):
+            assert self._parser is not None
+            self._parser.message_consumed()
+            return True
+        self._whole = self._idle_waiter = None
+        self._request_in_progress = False
+        self._messages.append((message, _read_again(payload, body, self)))
+        return False
 
     def _go_on(self, waiter: "asyncio.Future[None]") -> None:
         """Lets aiohttp's task go on with the messages that have come, or wait for the next."""
@@ -253,7 +262,7 @@ class RouterRunner(web.AppRunner):
         self,
         app: web.Application,
         connections: Connections,
-        wholes: WholeRequestHandler | None = None,
+        wholes: Sequence[WholeRequestHandler] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(app, **kwargs)
@@ -269,7 +278,7 @@ class _BoundedServer(web.Server):
     """Serves each connection by a :class:`ClientConnection`."""
 
     def __init__(
-        self, server: web.Server, connections: Connections, wholes: WholeRequestHandler | None
+        self, server: web.Server, connections: Connections, wholes: Sequence[WholeRequestHandler]
     ) -> None:
         super().__init__(
             server.request_handler,
@@ -288,3 +297,12 @@ class _BoundedServer(web.Server):
             wholes=self._wholes,
             **self._kwargs,
         )
+
+
+def _read_again(read: StreamReader, body: bytes, connection: ClientConnection) -> StreamReader:
+    """Returns a body that was read, as if it had not been."""
+    low_bytes, _ = read.get_read_buffer_limits()
+    again = StreamReader(connection, low_bytes, loop=connection._loop)
+    again.feed_data(body)
+    again.feed_eof()
+    return again

@@ -19,16 +19,14 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
-    body_too_large,
-    body_too_slow,
     reply_impossible,
     response_of,
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.incoming_request import AiohttpRequest
 from flowmesh_serving.http.invoke_checks import EVENTS, REQUEST_ID, InvokeChecks
 from flowmesh_serving.http.openai import HttpLimits
-from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -66,6 +64,7 @@ class InvokeEndpoint:
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a request."""
         began_s = time.monotonic()
+        incoming = AiohttpRequest(request)
         metrics = None
         outcome = _REFUSED
         try:
@@ -76,10 +75,10 @@ class InvokeEndpoint:
             self._checks.admit(request.headers, caller, graph)
             with (
                 self._in_flight.slot(caller),
-                self._connections.busy(request),
+                self._connections.busy(incoming.connection),
                 metrics.track_in_flight(),
             ):
-                body, fields = await self._body(request, caller, graph)
+                body, fields = await self._body(incoming, caller, graph)
                 outcome = _CANCELLED
                 run = self._checks.run(request.headers, caller, body)
                 response, outcome = await self._answered(request, caller, graph, run, fields)
@@ -96,17 +95,9 @@ class InvokeEndpoint:
                 metrics.latency.observe(time.monotonic() - began_s)
 
     async def _body(
-        self, request: web.Request, caller: Caller, graph: LoadedGraph
+        self, request: AiohttpRequest, caller: Caller, graph: LoadedGraph
     ) -> tuple[bytes, Mapping[str, Any]]:
-        limit = self._checks.limit_bytes(caller)
-        if request.content_length is not None and request.content_length > limit:
-            raise body_too_large(limit)
-        try:
-            body = await whole_body(request, self._limits.body_s)
-        except TimeoutError:
-            raise body_too_slow(self._limits.body_s) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise body_too_large(limit) from None
+        body = await request.read(self._checks.limit_bytes(caller), self._limits.body_s)
         fields = self._checks.fields(body, caller, graph)
         await self._services.requests.check(caller.service.service, fields, len(body))
         return body, fields

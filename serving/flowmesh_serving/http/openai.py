@@ -16,8 +16,6 @@ from flowmesh_serving.calls.calls import Calls, PendingCall
 from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
-    body_too_large,
-    body_too_slow,
     deadline_exceeded,
     has_stages,
     internal_error,
@@ -28,9 +26,10 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
-from flowmesh_serving.http.request_body import whole_body
+from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingRequest
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
+from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
@@ -96,28 +95,40 @@ class OpenAiEndpoints:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
+        found = await self.respond(AiohttpRequest(request), request)
+        return found.for_aiohttp() if isinstance(found, WholeResponse) else found
+
+    async def respond(
+        self, request: IncomingRequest, streams: web.Request | None
+    ) -> WholeResponse | web.StreamResponse:
+        """Returns the response, after it where it was streamed.
+
+        Args:
+            request: that is answered.
+            streams: where a stream is written; None for a request that wants none.
+        """
         began_s = time.monotonic()
         metrics = None
         outcome = _REFUSED
         try:
-            caller = self._caller(request)
+            caller = caller_of(request.headers, self._services)
             metrics = self._metrics.of_service(caller.service.service)
             with (
                 self._in_flight.slot(caller),
-                self._connections.busy(request),
+                self._connections.busy(request.connection),
                 metrics.track_in_flight(),
             ):
                 outcome = _CANCELLED
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
-                answering = _Answering(request, self._calls, metrics, self._limits)
+                answering = _Answering(streams, self._calls, metrics, self._limits)
                 response, outcome = await answering.run(caller.service.service, call, began_s)
                 return response
         except OpenAiError as error:
             outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
             if outcome == _REFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
-            return response_of(error)
+            return refusal_of(error)
         finally:
             if metrics is not None:
                 metrics.count(outcome)
@@ -126,16 +137,10 @@ class OpenAiEndpoints:
     def _caller(self, request: web.Request) -> Caller:
         return caller_of(request.headers, self._services)
 
-    async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
-        limit = self._limits.body_bytes
-        if request.content_length is not None and request.content_length > limit:
-            raise body_too_large(limit)
+    async def _checked(self, request: IncomingRequest, caller: Caller) -> OpenAiRequest:
+        data = await request.read(self._limits.body_bytes, self._limits.body_s)
         try:
-            body = decode(_bodies, await whole_body(request, self._limits.body_s))
-        except TimeoutError:
-            raise body_too_slow(self._limits.body_s) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise body_too_large(limit) from None
+            body = decode(_bodies, data)
         except msgspec.DecodeError as e:
             raise OpenAiError(
                 f"The request's body is not a JSON object: {e}", code="invalid_json"
@@ -149,7 +154,9 @@ class OpenAiEndpoints:
             raise no_tool_parser()
         return checked
 
-    def _call(self, request: web.Request, checked: OpenAiRequest, caller: Caller) -> ServiceCall:
+    def _call(
+        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller
+    ) -> ServiceCall:
         return ServiceCall(
             call_id=new_call_id(),
             replica_id="",
@@ -179,7 +186,7 @@ class _Answering:
 
     def __init__(
         self,
-        request: web.Request,
+        request: web.Request | None,
         calls: Calls,
         metrics: ServiceMetrics,
         limits: HttpLimits,
@@ -191,7 +198,7 @@ class _Answering:
 
     async def run(
         self, service: str, call: ServiceCall, began_s: float
-    ) -> tuple[web.StreamResponse, str]:
+    ) -> tuple[WholeResponse | web.StreamResponse, str]:
         """Returns the response, and the outcome for the metrics.
 
         Raises:
@@ -208,19 +215,14 @@ class _Answering:
         finally:
             self._calls.end(pending)
 
-    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[web.Response, str]:
+    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[WholeResponse, str]:
         if ended.outcome == DEADLINE:
             raise deadline_exceeded()
         if ended.outcome == LOST:
             raise lost_replica()
         self._count(ended)
-        response = web.Response(
-            body=ended.body,
-            status=ended.status,
-            content_type="application/json",
-            headers={_REQUEST_ID: call.call_id},
-        )
-        return response, ended.outcome
+        header = (_REQUEST_ID, call.call_id)
+        return WholeResponse(ended.body, ended.status, header), ended.outcome
 
     async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
         response = web.StreamResponse(
@@ -230,6 +232,7 @@ class _Answering:
                 _REQUEST_ID: pending.call_id,
             }
         )
+        assert self._request is not None, "a hub streams only what was asked as a stream"
         await response.prepare(self._request)
         try:
             ended = await self._pass_on(pending, first, response)

@@ -22,6 +22,7 @@ from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke_checks import EVENTS, REQUEST_ID, InvokeChecks
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.http.whole_requests import WholeRequest
+from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.stage_events import reply_of
@@ -67,9 +68,10 @@ class WholeInvocations:
             and self.services.requests.is_immediate(service, size)
         )
 
-    def begin(self, request: WholeRequest) -> None:
+    def begin(self, request: WholeRequest) -> bool:
         """See ``WholeRequestHandler.begin``."""
         _Invocation(self, request).begin()
+        return True
 
 
 class _Invocation:
@@ -153,7 +155,7 @@ class _Invocation:
         request_id = self._pending.request_id
         self._outcome = _OK
         self._end()
-        self._request.answer(body, more_headers=f"{REQUEST_ID}: {request_id}\r\n")
+        self._request.answer(WholeResponse(body, header=(REQUEST_ID, request_id)))
 
     def _refuse(self, error: OpenAiError) -> None:
         failed = error.code in CODES_OF_FAILURES or self._outcome == _CANCELLED
@@ -161,7 +163,7 @@ class _Invocation:
         if not failed:
             self._router.metrics.refused.labels(error.code or "invalid").inc()
         self._end()
-        self._request.refuse(error)
+        self._request.answer(refusal_of(error))
 
     def _end(self) -> None:
         """Frees what the request has, and counts it."""

@@ -7,22 +7,16 @@ connection closed.
 """
 
 from collections.abc import Callable, Mapping
-from http import HTTPStatus
 from typing import TYPE_CHECKING, Protocol
 
-from aiohttp.helpers import rfc822_formatted_time
-from aiohttp.http import SERVER_SOFTWARE, HttpVersion11, RawRequestMessage
+from aiohttp.http import HttpVersion11, RawRequestMessage
 from aiohttp.streams import StreamReader
 
-from flowmesh_core.openai.errors import OpenAiError
-from flowmesh_serving.errors import RETRY_AFTER_S, error_body
+from flowmesh_serving.errors import body_too_large
+from flowmesh_serving.http.whole_response import WholeResponse
 
 if TYPE_CHECKING:
     from flowmesh_serving.http.connections import ClientConnection
-
-_SERVER = f"Server: {SERVER_SOFTWARE}\r\n\r\n"
-_OK = 200
-_REASONS = {known.value: known.phrase for known in HTTPStatus}
 
 
 class WholeRequest:
@@ -49,34 +43,25 @@ class WholeRequest:
         self.path = path
         self.headers = headers
         self.body = body
-        self.on_gone: Callable[[], None] = _ignore
+        self.on_gone: Callable[[], object] = _ignore
 
-    def answer(self, body: bytes, status: int = _OK, more_headers: str = "") -> None:
-        """Sends the response, which is JSON; does nothing where the client is gone.
+    async def read(self, most_bytes: int, within_s: float) -> bytes:
+        """Returns the body; see ``IncomingRequest.read``."""
+        del within_s
+        if len(self.body) > most_bytes:
+            raise body_too_large(most_bytes)
+        return self.body
 
-        Args:
-            body: of the response.
-            status: HTTP's.
-            more_headers: lines, each with its end.
-        """
-        head = (
-            f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: application/json\r\n"
-            f"{more_headers}Content-Length: {len(body)}\r\nDate: {rfc822_formatted_time()}\r\n"
-        )
-        self.connection.respond(self, (head + _SERVER).encode() + body)
-
-    def refuse(self, error: OpenAiError) -> None:
-        """Sends an error in OpenAI's shape."""
-        after = RETRY_AFTER_S.get(error.status)
-        more = "" if after is None else f"Retry-After: {after}\r\n"
-        self.answer(error_body(error), error.status, more)
+    def answer(self, response: WholeResponse) -> None:
+        """Sends the response; does nothing where the client is gone."""
+        self.connection.respond(self, response.encoded())
 
 
 class WholeRequestHandler(Protocol):
     """Answers requests that came whole."""
 
     def takes(self, message: RawRequestMessage, size: int) -> bool:
-        """Returns whether :meth:`begin` answers a request.
+        """Returns whether a request is for this handler.
 
         Args:
             message: its headers.
@@ -84,8 +69,8 @@ class WholeRequestHandler(Protocol):
         """
         ...
 
-    def begin(self, request: WholeRequest) -> None:
-        """Answers a request, now or later."""
+    def begin(self, request: WholeRequest) -> bool:
+        """Answers a request, now or later; returns False where it has to go aiohttp's way."""
         ...
 
 

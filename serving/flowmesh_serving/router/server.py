@@ -23,6 +23,7 @@ from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
+from flowmesh_serving.http.whole_calls import WholeCalls
 from flowmesh_serving.http.whole_invocations import WholeInvocations
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
@@ -89,9 +90,10 @@ class RouterServer:
             limits,
             self._metrics,
         )
-        self._wholes = WholeInvocations(
+        invocations = WholeInvocations(
             self._services, self._staged, checks, in_flight, self._connections, self._metrics
         )
+        self._wholes = (invocations, WholeCalls(self._endpoints))
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
