@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from tests.flowmesh_serving.hand_hub import HandHub, hand_hub
-from tests.flowmesh_serving.raw_http import RawAnswer, connected, head
-from tests.flowmesh_serving.stack import TOKEN, Stack, router_of, until
+from tests.flowmesh_serving.raw_http import RawAnswer, chat, connected, head, request
+from tests.flowmesh_serving.stack import TOKEN, Stack, echo_stack, router_of, until
 from tests.flowmesh_serving.stage_stack import SERVICE, URL, entry_of, python, service_of
 
 from flowmesh_core.protocol.router_services import RouterServices, ServiceToken, token_hash
@@ -329,3 +329,29 @@ async def test_a_route_that_was_looked_up_ends_with_its_replica(tmp_path: Path) 
             assert [place.worker for place in run.route.stages] == ["v"]
             Served(router.stack, other).reply(run, "y")
             assert (await peer.answer()).body == {"out": "y"}
+
+
+async def test_a_chat_is_answered_alike_whole_or_not_and_streamed_where_it_asks(
+    tmp_path: Path,
+) -> None:
+    async with echo_stack(tmp_path) as stack, connected(stack) as peer:
+        answers = []
+        for data in (request(chat("one two")), request(chat("one", n=99)), request(b"[")):
+            for parts in ((data,), (data[:-1], data[-1:])):
+                for part in parts:
+                    peer.send(part)
+                    await peer.writer.drain()
+                    if part is not parts[-1]:
+                        await until(lambda: bool(stack.router._endpoints._in_flight._by_tenant))
+                answers.append(await peer.answer())
+        assert [answer.status for answer in answers] == [200, 200, 400, 400, 400, 400]
+        for whole, later in zip(answers[::2], answers[1::2], strict=True):
+            assert whole.headers.keys() == later.headers.keys()
+            assert whole.body.get("error") == later.body.get("error")
+        assert answers[0].body["choices"] == answers[1].body["choices"]
+        peer.send(request(chat("one two", stream=True)))
+        head_of_stream = await peer.reader.readuntil(b"\r\n\r\n")
+        assert b"text/event-stream" in head_of_stream
+        assert b"[DONE]" in await peer.reader.readuntil(b"0\r\n\r\n")
+        peer.send(request(chat("three")))
+        assert (await peer.answer()).body["choices"][0]["message"]["content"] == "three"
