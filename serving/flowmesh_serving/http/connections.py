@@ -219,7 +219,7 @@ class ClientConnection(web.RequestHandler):
             return True
         self._whole = self._idle_waiter = None
         self._request_in_progress = False
-        self._messages.append((message, _read_again(payload, body, self)))
+        self._messages.append((message, _rewound(payload, body, self)))
         return False
 
     def _go_on(self, waiter: "asyncio.Future[None]") -> None:
@@ -299,7 +299,7 @@ class _BoundedServer(web.Server):
         )
 
 
-def _read_again(read: StreamReader, body: bytes, connection: ClientConnection) -> StreamReader:
+def _rewound(read: StreamReader, body: bytes, connection: ClientConnection) -> StreamReader:
     """Returns a body that was read, as if it had not been."""
     low_bytes, _ = read.get_read_buffer_limits()
     again = StreamReader(connection, low_bytes, loop=connection._loop)

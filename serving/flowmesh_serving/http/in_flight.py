@@ -13,8 +13,8 @@ from flowmesh_core.serving.route.admission import (
     ServiceLoad,
     Verdict,
     admit,
-    has_room,
     shares,
+    within_any_share,
 )
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.errors import replicas_full, too_many_requests
@@ -105,8 +105,8 @@ class InFlightRequests:
         # What replicas would refuse is refused here, before its body is read.
         most = min(entry.in_flight_max, (1 + QUEUED_PER_RUNNING) * places or entry.in_flight_max)
         if (
-            has_room(self._by_tenant.all, self._most, self._most)
-            and has_room(counts.all, most, places or most)
+            within_any_share(self._by_tenant.all, self._most, self._most)
+            and within_any_share(counts.all, most, places or most)
             and not entry.weights
         ):
             return None

@@ -49,15 +49,15 @@ class WholeCalls:
         request.answer(found)
 
 
-class _Wish(msgspec.Struct):
+class _StreamField(msgspec.Struct):
     stream: Any = False
 
 
-_wishes = msgspec.json.Decoder(_Wish)
+_stream_fields = msgspec.json.Decoder(_StreamField)
 
 
 def _wants_stream(body: bytes) -> bool:
     try:
-        return bool(decode(_wishes, body).stream)
+        return bool(decode(_stream_fields, body).stream)
     except msgspec.DecodeError:
         return False  # whatever is wrong is said later

@@ -4,7 +4,13 @@ from collections.abc import Callable, Mapping
 
 from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.profile import BatchProfile
-from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit, has_room
+from flowmesh_core.serving.route.admission import (
+    OnLate,
+    ServiceLoad,
+    Verdict,
+    admit,
+    within_any_share,
+)
 from flowmesh_core.serving.route.predicted_latency import MeasuredReplica, predicted_s
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
@@ -38,7 +44,9 @@ class ServiceAdmission:
         service = caller.service
         places = self._places_of(service.service, graph)
         in_flight = self._in_flight(service.service)
-        if not service.slo_s and has_room(sum(in_flight.values()), service.max_in_flight, places):
+        if not service.slo_s and within_any_share(
+            sum(in_flight.values()), service.max_in_flight, places
+        ):
             return
         load = ServiceLoad(
             max_in_flight=service.max_in_flight,
@@ -71,7 +79,7 @@ class ServiceAdmission:
         return found
 
     def _predicted_s(self, service: ServiceEntry, graph: LoadedGraph) -> float:
-        """Returns the time to a reply; 0 where there is no limit for it, or no measurement."""
+        """Returns the time to a reply; 0 for a service without a target or a measurement."""
         measured: dict[str, list[MeasuredReplica]] = {}
         components = {stage.stage.component for stage in graph.stages.values()}
         if service.slo_s:

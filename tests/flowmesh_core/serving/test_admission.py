@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit, has_room
+from flowmesh_core.serving.route.admission import (
+    OnLate,
+    ServiceLoad,
+    Verdict,
+    admit,
+    within_any_share,
+)
 
 LOAD = ServiceLoad(max_in_flight=8, in_flight={}, places=4, predicted_s=1.0)
 
@@ -130,11 +136,11 @@ def test_a_request_for_which_there_is_room_is_admitted(
     in_flight: dict[str, int], most: int, places: int, tenants: set[str]
 ) -> None:
     load = ServiceLoad(most, in_flight, places, tenants=tuple(tenants), on_late=OnLate.SERVE)
-    if has_room(sum(in_flight.values()), most, places):
+    if within_any_share(sum(in_flight.values()), most, places):
         assert admit(load, "a", 1.0).verdict is Verdict.ADMITTED
 
 
 def test_there_is_room_below_half_of_all_while_places_are_free() -> None:
-    assert has_room(3, 8, 4)
-    assert not has_room(4, 8, 9)
-    assert not has_room(3, 8, 3)
+    assert within_any_share(3, 8, 4)
+    assert not within_any_share(4, 8, 9)
+    assert not within_any_share(3, 8, 3)

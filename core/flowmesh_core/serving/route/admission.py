@@ -95,11 +95,11 @@ def admit(load: ServiceLoad, tenant: str, budget_s: float) -> AdmissionVerdict:
     return AdmissionVerdict(Verdict.TOO_LATE, load.predicted_s - budget_s)
 
 
-def has_room(total: int, max_in_flight: int, places: int) -> bool:
-    """Returns whether a request is admitted without a look at tenants, where none has a weight.
+def within_any_share(total: int, max_in_flight: int, places: int) -> bool:
+    """Returns whether a request is within its tenant's share, whichever tenant's it is.
 
-    The share that is kept free is half of all at most. So below half of them, and while places are
-    free, no tenant is over its share; :func:`admit` says the same, and takes ten times as long.
+    Where no tenant has a weight, at most half of all is kept free. So below half, and while places
+    are free, each request is admitted. :func:`admit` says the same, and takes ten times as long.
 
     Args:
         total: requests in flight, of all tenants.
