@@ -116,6 +116,7 @@ REFUSED: dict[str, tuple[bytes, int, str | None]] = {
     "no body": (head(0, path=URL), 400, "invalid_json"),
     "no field": (head(2, path=URL) + b"{}", 400, "missing_field"),
     "too large": (asking("x" * 400), 413, "request_too_large"),
+    "large and malformed": (head(400, path=URL) + b"[" * 400, 413, "request_too_large"),
     "schema": (asking("longer"), 400, "invalid_field"),
     "timeout": (asking(more="X-Request-Timeout: soon"), 400, "invalid_value"),
     "other service": (asking(token="of-other"), 404, "service_not_found"),

@@ -65,13 +65,13 @@ class InvokeChecks:
         Raises:
             OpenAiError: it is too large, or not an object with the fields that stages read.
         """
+        if len(body) > (limit := self.limit_bytes(caller)):
+            raise body_too_large(limit)
         try:
             fields = decode(_bodies, body)
         except msgspec.DecodeError as error:
             text = f"The request's body is not a JSON object: {error}"
             raise OpenAiError(text, code="invalid_json") from None
-        if len(body) > (limit := self.limit_bytes(caller)):
-            raise body_too_large(limit)
         for name in graph.request_fields:
             if name not in fields:
                 raise missing_field(name)
