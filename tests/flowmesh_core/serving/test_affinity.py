@@ -36,7 +36,7 @@ def components(plan: ServingPlan) -> dict[str, set[str]]:
     }
 
 
-def test_a_group_goes_to_a_worker_that_within_any_share_for_all_of_it() -> None:
+def test_a_group_goes_to_a_worker_that_has_room_for_all_of_it() -> None:
     fleet = FleetView([host("cheap", memory_mib=2500, price_nanousd_per_hour=1), host("large")])
     plan = plan_replicas([demand(c) for c in GROUP], fleet)
     assert components(plan) == {"large": set(GROUP)}

@@ -18,7 +18,7 @@ def options(**loads: float) -> dict[str, list[RouteOption]]:
     }
 
 
-def test_stages_stay_on_one_worker_while_it_within_any_share() -> None:
+def test_stages_stay_on_one_worker_while_it_has_room() -> None:
     found = options(w1=0.2, w2=0.1)
     found["image"] = [RouteOption("w1/image", "w1", 0.5)]
     route = route_request(DIAMOND, found, 1)
