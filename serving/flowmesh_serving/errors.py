@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import EMBEDDINGS
 
-_RETRY_AFTER_S = {429: "1", 503: "5"}
+RETRY_AFTER_S = {429: "1", 503: "5"}
 _SERVER_ERROR = "server_error"
 NO_REPLICA = "no_replica"
 _LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
@@ -222,17 +223,29 @@ def internal_error() -> OpenAiError:
     )
 
 
+def reply_impossible(problem: FlowMeshError) -> OpenAiError:
+    """Returns the error where a reply cannot be made of the values of stages."""
+    return OpenAiError(
+        f"The reply cannot be made: {problem}", type=_SERVER_ERROR, code="reply", status=500
+    )
+
+
 def response_of(error: OpenAiError) -> web.Response:
     """Returns the response for an error."""
     headers = {}
-    if error.status in _RETRY_AFTER_S:
-        headers["Retry-After"] = _RETRY_AFTER_S[error.status]
+    if error.status in RETRY_AFTER_S:
+        headers["Retry-After"] = RETRY_AFTER_S[error.status]
     return web.Response(
-        body=msgspec.json.encode(_as_text(error.body())),
+        body=error_body(error),
         status=error.status,
         content_type="application/json",
         headers=headers,
     )
+
+
+def error_body(error: OpenAiError) -> bytes:
+    """Returns the body of the response for an error."""
+    return msgspec.json.encode(_as_text(error.body()))
 
 
 def _as_text(value: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,24 @@
-"""The router's metrics. Labels are closed: services beyond the first 200 count as ``other``."""
+"""The router's metrics. Labels are closed: services beyond the first 200 count as ``other``.
+
+What each request counts is counted in plain numbers, which one thread writes; the collector of them
+makes Prometheus' samples when they are read. Each counter of ``prometheus_client`` takes a lock.
+"""
 
 import contextlib
 import itertools
+from bisect import bisect_left
+from collections import Counter as Counts
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_serving.request_counts import RequestCounts
@@ -14,6 +28,7 @@ _OTHER = "other"
 _TIERS = frozenset({"reference", "inline", "shared", "peer", "relay"})
 _REASONS = frozenset({"duplicate", "stale"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+_BOUNDS = (*map(floatToGoString, _SECONDS), "+Inf")
 
 
 class RouterMetrics:
@@ -22,55 +37,17 @@ class RouterMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._services: dict[str, ServiceMetrics] = {}
-        self._labels: set[str] = set()
-        self.requests = Counter(
-            "flowmesh_service_requests_total",
-            "Requests to services that have ended, by outcome.",
-            ["service", "outcome"],
-            registry=self.registry,
-        )
-        self.latency = Histogram(
-            "flowmesh_service_latency_seconds",
-            "Time from a request to the end of its answer.",
-            ["service"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.ttft = Histogram(
-            "flowmesh_service_ttft_seconds",
-            "Time from a streamed request to its first event.",
-            ["service"],
-            buckets=_SECONDS,
-            registry=self.registry,
-        )
-        self.in_flight = Gauge(
-            "flowmesh_service_in_flight",
-            "Requests to services that have not ended.",
-            ["service"],
-            registry=self.registry,
-        )
+        self._figures: dict[str, ServiceFigures] = {}
+        self.registry.register(_ServiceCollector(self._figures))
         self.refused = Counter(
             "flowmesh_service_refused_total",
             "Requests to services that were refused, by OpenAI's code of the error.",
             ["why"],
             registry=self.registry,
         )
-        self.tokens = Counter(
-            "flowmesh_service_tokens_total",
-            "Tokens of prompts and of answers.",
-            ["service", "direction"],
-            registry=self.registry,
-        )
         self.replicas = Gauge(
             "flowmesh_service_replicas",
             "Replicas that take calls from this router.",
-            ["service"],
-            registry=self.registry,
-        )
-
-        self.slo_missed = Counter(
-            "flowmesh_service_slo_missed_total",
-            "Requests to services that took longer than the latency target.",
             ["service"],
             registry=self.registry,
         )
@@ -97,10 +74,10 @@ class RouterMetrics:
         """Returns the counters of a service, with the label ``other`` beyond the first 200."""
         found = self._services.get(service)
         if found is None:
-            fits = service in self._labels or len(self._labels) < _SERVICES_MAX
+            fits = service in self._figures or len(self._figures) < _SERVICES_MAX
             label = service if fits else _OTHER
-            self._labels.add(label)
-            found = self._services[service] = ServiceMetrics(self, label)
+            figures = self._figures.setdefault(label, ServiceFigures())
+            found = self._services[service] = ServiceMetrics(figures, label)
         return found
 
     def use(self, services: Mapping[str, ServiceEntry]) -> None:
@@ -140,40 +117,63 @@ class RouterMetrics:
         return generate_latest(self.registry)
 
 
-class ServiceMetrics:
-    """The counters of one service. Looking each up by its labels would take longer than to count.
+class SecondsHistogram:
+    """Times by bucket.
 
     Attributes:
-        latency: time from a request to the end of its answer.
-        ttft: time from a streamed request to its first event.
-        counts: what this router reports of the service.
-        label: the service, or ``other``.
-        tokens_in: of prompts.
-        tokens_out: of answers.
+        sum_s: of all times.
     """
 
-    def __init__(self, metrics: RouterMetrics, label: str) -> None:
-        self.latency = metrics.latency.labels(label)
-        self.ttft = metrics.ttft.labels(label)
-        self.tokens_in = metrics.tokens.labels(label, "in")
-        self.tokens_out = metrics.tokens.labels(label, "out")
-        self._in_flight = metrics.in_flight.labels(label)
-        self._requests = metrics.requests
-        self._slo_missed = metrics.slo_missed.labels(label)
-        self.label = label
+    __slots__ = ("_counts", "sum_s")
+
+    def __init__(self) -> None:
+        self._counts = [0] * len(_BOUNDS)
+        self.sum_s = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Counts a time."""
+        self._counts[bisect_left(_SECONDS, seconds)] += 1
+        self.sum_s += seconds
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """Returns how many times were at most each bound, as Prometheus has them."""
+        return list(zip(_BOUNDS, itertools.accumulate(self._counts), strict=True))
+
+
+class ServiceMetrics:
+    """The counters of one service.
+
+    Attributes:
+        figures: what Prometheus gets.
+        counts: what this router reports of the service.
+        label: the service, or ``other``.
+    """
+
+    __slots__ = ("counts", "figures", "label")
+
+    def __init__(self, figures: "ServiceFigures", label: str) -> None:
+        self.figures = figures
         self.counts = RequestCounts()
-        self._by_outcome: dict[str, Counter] = {}
+        self.label = label
 
     @contextlib.contextmanager
     def track_in_flight(self) -> Iterator[None]:
         """Counts a request as in flight during the block."""
-        self._in_flight.inc()
-        self.counts.in_flight += 1
+        self.enter()
         try:
             yield
         finally:
-            self.counts.in_flight -= 1
-            self._in_flight.dec()
+            self.leave()
+
+    def enter(self) -> None:
+        """Counts a request as in flight until it leaves."""
+        self.figures.in_flight += 1
+        self.counts.in_flight += 1
+
+    def leave(self) -> None:
+        """Counts a request in flight less."""
+        self.figures.in_flight -= 1
+        self.counts.in_flight -= 1
 
     def count(self, outcome: str, seconds: float) -> None:
         """Counts a request that has ended.
@@ -182,10 +182,88 @@ class ServiceMetrics:
             outcome: how.
             seconds: since it came.
         """
-        counter = self._by_outcome.get(outcome)
-        if counter is None:
-            counter = self._by_outcome[outcome] = self._requests.labels(self.label, outcome)
-        counter.inc()
-        self.latency.observe(seconds)
+        figures = self.figures
+        figures.outcomes[outcome] += 1
+        figures.latency.observe(seconds)
         if self.counts.end(outcome, seconds):
-            self._slo_missed.inc()
+            figures.slo_missed += 1
+
+
+class ServiceFigures:
+    """What Prometheus gets of a service, or of all of the label ``other``.
+
+    Attributes:
+        outcomes: requests that have ended, by outcome.
+        in_flight: requests that have not ended.
+        latency: time from a request to the end of its answer.
+        ttft: time from a streamed request to its first event.
+        slo_missed: requests that took longer than the latency target.
+        tokens_in: of prompts.
+        tokens_out: of answers.
+    """
+
+    __slots__ = (
+        "in_flight",
+        "latency",
+        "outcomes",
+        "slo_missed",
+        "tokens_in",
+        "tokens_out",
+        "ttft",
+    )
+
+    def __init__(self) -> None:
+        self.outcomes: Counts[str] = Counts()
+        self.in_flight = self.tokens_in = self.tokens_out = self.slo_missed = 0
+        self.latency = SecondsHistogram()
+        self.ttft = SecondsHistogram()
+
+
+class _ServiceCollector(Collector):
+    """Makes samples of the counters of services."""
+
+    def __init__(self, services: Mapping[str, ServiceFigures]) -> None:
+        self._services = services
+
+    def collect(self) -> Iterator[Metric]:
+        """Called by the registry."""
+        requests = CounterMetricFamily(
+            "flowmesh_service_requests_total",
+            "Requests to services that have ended, by outcome.",
+            labels=["service", "outcome"],
+        )
+        latency = HistogramMetricFamily(
+            "flowmesh_service_latency_seconds",
+            "Time from a request to the end of its answer.",
+            labels=["service"],
+        )
+        ttft = HistogramMetricFamily(
+            "flowmesh_service_ttft_seconds",
+            "Time from a streamed request to its first event.",
+            labels=["service"],
+        )
+        in_flight = GaugeMetricFamily(
+            "flowmesh_service_in_flight",
+            "Requests to services that have not ended.",
+            labels=["service"],
+        )
+        tokens = CounterMetricFamily(
+            "flowmesh_service_tokens_total",
+            "Tokens of prompts and of answers.",
+            labels=["service", "direction"],
+        )
+        slo_missed = CounterMetricFamily(
+            "flowmesh_service_slo_missed_total",
+            "Requests to services that took longer than the latency target.",
+            labels=["service"],
+        )
+        for name, figures in self._services.items():
+            for outcome, count in figures.outcomes.items():
+                requests.add_metric([name, outcome], count)
+            latency.add_metric([name], figures.latency.buckets(), figures.latency.sum_s)
+            ttft.add_metric([name], figures.ttft.buckets(), figures.ttft.sum_s)
+            in_flight.add_metric([name], figures.in_flight)
+            tokens.add_metric([name, "in"], figures.tokens_in)
+            tokens.add_metric([name, "out"], figures.tokens_out)
+            slo_missed.add_metric([name], figures.slo_missed)
+        return iter((requests, latency, ttft, in_flight, tokens, slo_missed))

@@ -66,19 +66,38 @@ class RequestSchemas:
         Raises:
             OpenAiError: it does not satisfy the schema; names the field.
         """
+        if self.is_immediate(service, size):
+            self.check_now(service, fields, size)
+            return
+        schema = self._of_service[service]
+        assert schema is not None
+        loop, find = asyncio.get_running_loop(), schema.threaded.find_problem
+        try:
+            problem = await loop.run_in_executor(self._thread, find, fields, size)
+        except SchemaRefusedError as error:
+            raise _uncheckable(error) from None
+        if problem is not None:
+            raise _invalid(problem)
+
+    def is_immediate(self, service: str, size: int) -> bool:
+        """Returns whether a request of this size is checked without the thread."""
+        return size <= _INLINE_BYTES or self._of_service.get(service) is None
+
+    def check_now(self, service: str, fields: Mapping[str, Any], size: int) -> None:
+        """Checks a request without the thread.
+
+        Raises:
+            OpenAiError: as :meth:`check`.
+        """
         if service not in self._of_service:
             return
         schema = self._of_service[service]
         if schema is None:
             raise _unusable("The service's schema of requests cannot be used: apply it again.")
         try:
-            if size <= _INLINE_BYTES:
-                problem = schema.inline.find_problem(fields, size)
-            else:
-                loop, find = asyncio.get_running_loop(), schema.threaded.find_problem
-                problem = await loop.run_in_executor(self._thread, find, fields, size)
+            problem = schema.inline.find_problem(fields, size)
         except SchemaRefusedError as error:
-            raise _unusable(f"The request cannot be checked: {error.message}.") from None
+            raise _uncheckable(error) from None
         if problem is not None:
             raise _invalid(problem)
 
@@ -107,6 +126,10 @@ def _invalid(problem: SchemaProblem) -> OpenAiError:
     where = f"'{field}' does" if field else "The request does"
     text = f"{where} not match the service's schema: {problem.message}."
     return OpenAiError(text, param=field or None, code="invalid_field")
+
+
+def _uncheckable(error: SchemaRefusedError) -> OpenAiError:
+    return _unusable(f"The request cannot be checked: {error.message}.")
 
 
 def _unusable(message: str) -> OpenAiError:

@@ -11,6 +11,7 @@ from flowmesh_core.protocol.router_services import (
     token_hash,
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_serving.errors import invoke_path
 from flowmesh_serving.request_schemas import RequestSchemas
 
 
@@ -40,12 +41,14 @@ class ServiceTable:
         self._takes_users = takes_users
         self._models: dict[str, dict[str, ServiceEntry]] = {}
         self._tokens: dict[str, tuple[ServiceEntry, ServiceToken]] = {}
+        self._callers: dict[str, tuple[Caller, float]] = {}
         self._services: dict[str, ServiceEntry] = {}
         self._tenants: dict[str, tuple[str, ...]] = {}
         self.tenants: tuple[str, ...] = ()
         self.is_known = False
         self.requests = RequestSchemas()
         self._graphs: dict[str, LoadedGraph] = {}
+        self._invoked: dict[str, str] = {}
 
     @property
     def names(self) -> Collection[str]:
@@ -57,7 +60,9 @@ class ServiceTable:
         self._graphs = {
             s.service: LoadedGraph(s.graph) for s in listed.services if s.graph is not None
         }
+        self._invoked = {invoke_path(service): service for service in self._graphs}
         self.requests.use(listed.services)
+        self._callers = {}
         self._tokens = {t.hash: (s, t) for s in listed.services for t in s.tokens}
         self._services = {s.service: s for s in listed.services}
         self._models = _models(listed.services)
@@ -92,15 +97,26 @@ class ServiceTable:
         """Returns the stages of a service; None for one without."""
         return self._graphs.get(service)
 
+    def invoked(self, path: str) -> str | None:
+        """Returns the service with stages that takes requests at a path; None where none does."""
+        return self._invoked.get(path)
+
     def caller(self, token: str) -> Caller | None:
-        """Returns whose token this is; None for an unknown or expired one."""
-        found = self._tokens.get(token_hash(token))
-        if found is None:
-            return None
-        service, known = found
-        if known.expires_s and known.expires_s <= time.time():
-            return None
-        return Caller(service, known.namespace)
+        """Returns whose token this is; None for an unknown or expired one.
+
+        A valid token is hashed once until the services change: there are no more entries than
+        tokens, whatever is sent.
+        """
+        known = self._callers.get(token)
+        if known is None:
+            found = self._tokens.get(token_hash(token))
+            if found is None:
+                return None
+            service, listed = found
+            known = Caller(service, listed.namespace), listed.expires_s
+            self._callers[token] = known
+        caller, expires_s = known
+        return None if expires_s and expires_s <= time.time() else caller
 
 
 def namespace_of(entry: ServiceEntry) -> str:

@@ -15,9 +15,9 @@ from tests.attacks.one_fabric import fabric_at
 from tests.blob_views import blobs_of, token_of
 from tests.flowmesh_control.fabric import workflow
 
-from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_core.errors import BlobCorruptError, DamagedRecordError, StoreError
 from flowmesh_core.units import Digest
+from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_store.blobs import BlobView
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.store import open_store

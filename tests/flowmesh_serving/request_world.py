@@ -31,7 +31,7 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.joins import MatchedSet
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replicas import ReplicaTable
-from flowmesh_serving.stages.staged_requests import UNROUTED, StagedRequests
+from flowmesh_serving.stages.staged_requests import UNROUTED, Event, StagedRequests
 from flowmesh_worker.engines.code.component import Component
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, loaded_code
@@ -142,15 +142,16 @@ class RequestWorld:
             number,
         )
         staged = self.staged
+        events: asyncio.Queue[Event] = asyncio.Queue()
         try:
-            pending = staged.begin(SERVICE, self._graph, run)
+            pending = staged.begin(SERVICE, self._graph, run, events.put_nowait)
         except OpenAiError as error:
             self.outcomes[error.code or ""] += 1
             return
         self.live.add(run.request_id)
         try:
             async with asyncio.timeout(leaves_after_s or 2 * BUDGET_MS / 1000):
-                event = await pending.events.get()
+                event = await events.get()
             if isinstance(event, MatchedSet):
                 size = msgspec.json.decode(event.values["last"])["size"]
                 assert size == 120 * len(text)

@@ -19,3 +19,19 @@ def test_single_calls_are_spread_over_idle_replicas() -> None:
         assert replica is not None
         chosen[replica.candidate.replica_id] += 1
     assert min(chosen["one"], chosen["two"]) > 60
+
+
+def test_places_follow_every_change_of_the_table() -> None:
+    table = ReplicaTable(lambda *_: True)
+    first, second = Mock(worker="v"), Mock(worker="w")
+    assert table.places("ns/model") == 0
+    table.update(first, (ReplicaLoad("one", "ns/model", (CHAT,), 4),))
+    assert table.places("ns/model") == 4
+    table.update(second, (ReplicaLoad("two", "ns/model", (CHAT,), 3),))
+    assert table.places("ns/model") == 7
+    table.update(first, (ReplicaLoad("one", "ns/model", (CHAT,), 9),))
+    assert table.places("ns/model") == 12
+    table.drop("ns/model", table.of("ns/model")["two"])
+    assert table.places("ns/model") == 9
+    table.remove(first)
+    assert table.places("ns/model") == 0

@@ -20,3 +20,21 @@ def test_a_request_is_in_flight_until_its_end() -> None:
     with metrics.of_service("ns/s").track_in_flight():
         assert 'in_flight{service="ns/s"} 1.0' in metrics.text({}).decode()
     assert 'in_flight{service="ns/s"} 0.0' in metrics.text({}).decode()
+
+
+def test_times_are_in_the_buckets_of_their_bounds() -> None:
+    metrics = RouterMetrics()
+    service = metrics.of_service("ns/s")
+    for seconds in (0.001, 0.005, 0.006, 400.0):
+        service.latency.observe(seconds)
+    service.tokens_in += 3
+    text = metrics.text({}).decode()
+    name = "flowmesh_service_latency_seconds"
+    assert f'{name}_bucket{{le="0.005",service="ns/s"}} 2.0' in text
+    assert f'{name}_bucket{{le="0.01",service="ns/s"}} 3.0' in text
+    assert f'{name}_bucket{{le="300.0",service="ns/s"}} 3.0' in text
+    assert f'{name}_bucket{{le="+Inf",service="ns/s"}} 4.0' in text
+    assert f'{name}_count{{service="ns/s"}} 4.0' in text
+    assert f'{name}_sum{{service="ns/s"}} 400.012' in text
+    assert 'flowmesh_service_tokens_total{direction="in",service="ns/s"} 3.0' in text
+    assert "# TYPE flowmesh_service_requests_total counter" in text

@@ -17,6 +17,8 @@ from flowmesh_core.errors import ProtocolError
 
 _LENGTH = struct.Struct(">I")
 FRAME_BYTES_MAX = (1 << 32) - 1
+READ_BYTES = 64 << 10
+"""Asked of a socket at once: for asyncio's 256 KiB, the C library maps new pages at each read."""
 DEFER_S = 0.005
 """How long a deferred message waits for another one to leave with."""
 

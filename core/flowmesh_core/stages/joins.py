@@ -72,15 +72,22 @@ class JoinTable(Generic[Value]):
         Returns:
             The stages whose values are all here already; none for a route that is open or old.
         """
-        joins = self._at(request, version)
-        if joins is None:
+        known = {stage: frozenset(sources) for stage, sources in needs.items()}
+        if request not in self._requests:  # as most: no value has come before its route
+            joins = self._requests[request] = _Joins(version, known)
+            return [] if all(known.values()) else self._begun(joins)
+        found = self._at(request, version)
+        if found is None:
             return []
-        if joins.needs is not None:
+        if found.needs is not None:
             self.counts.duplicates += 1
             return []
-        joins.needs = {stage: frozenset(sources) for stage, sources in needs.items()}
+        found.needs = known
         self._early.pop(request, None)
-        found = (self._complete(joins, stage) for stage in needs)
+        return self._begun(found)
+
+    def _begun(self, joins: _Joins[Value]) -> list[MatchedSet[Value]]:
+        found = (self._complete(joins, stage) for stage in joins.needs or ())
         return [one for one in found if one is not None]
 
     def add(

@@ -7,7 +7,6 @@ before.
 """
 
 import asyncio
-import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -254,11 +253,6 @@ def _is_valid(message: CallEnded | CallRefused, pending: PendingCall) -> bool:
             return message.status in _FAILURES
         case _:
             return message.outcome in (DEADLINE, LOST)
-
-
-def new_call_id() -> str:
-    """Returns a name that no other call has, of this router or another."""
-    return secrets.token_hex(12)
 
 
 def _is_retryable(reply: Reply) -> bool:

@@ -34,11 +34,15 @@ class ReplicaTable:
 
     Attributes:
         is_placed: whether the control plane placed a replica on a worker.
+        changes: is another number after each change of the table; what follows from the table may
+            be kept until then.
     """
 
     is_placed: IsPlaced
+    changes: int = 0
     _by_service: dict[str, dict[str, RoutedReplica]] = field(default_factory=dict)
     _reported: dict[HubLink, tuple[ReplicaLoad, ...]] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)
 
     def update(self, link: HubLink, loads: tuple[ReplicaLoad, ...]) -> bool:
         """Records all replicas of a hub; those that it does not list any more are dropped.
@@ -83,6 +87,7 @@ class ReplicaTable:
 
     def remove(self, link: HubLink) -> None:
         """Drops the replicas of a hub."""
+        self._changed()
         self._reported.pop(link, None)
         for service, replicas in list(self._by_service.items()):
             for replica_id in [i for i, r in replicas.items() if r.link is link]:
@@ -95,6 +100,11 @@ class ReplicaTable:
         replicas = self._by_service.get(service, {})
         if replicas.get(replica.candidate.replica_id) is replica:
             del replicas[replica.candidate.replica_id]
+            self._changed()
+
+    def _changed(self) -> None:
+        self.changes += 1
+        self._places.clear()
 
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""
@@ -102,7 +112,13 @@ class ReplicaTable:
 
     def places(self, service: str) -> int:
         """Returns how many calls the replicas of a service run at once."""
-        return sum(r.candidate.calls_max for r in self._by_service.get(service, {}).values())
+        found = self._places.get(service)
+        if found is None:
+            replicas = self._by_service.get(service)
+            if not replicas:
+                return 0
+            found = self._places[service] = sum(r.candidate.calls_max for r in replicas.values())
+        return found
 
     def of(self, service: str) -> Mapping[str, RoutedReplica]:
         """Returns the replicas of a service by id."""

@@ -7,13 +7,17 @@ closed for a new one: a flood of idle connections, with or without tokens, keeps
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http import RawRequestMessage
+from aiohttp.streams import StreamReader
 
+from flowmesh_core.protocol.framed_connection import READ_BYTES
 from flowmesh_serving.errors import malformed_request, response_of
+from flowmesh_serving.http.whole_requests import WholeRequest, WholeRequestHandler, is_whole
 
 _KEEP_ALIVE_S = 75.0
 _LINGER_S = 1.0
@@ -69,32 +73,60 @@ class Connections:
         self._idle.pop(connection, None)
 
     @contextlib.contextmanager
-    def busy(self, request: web.Request) -> Iterator[None]:
+    def busy(self, connection: "ClientConnection") -> Iterator[None]:
         """Keeps the connection of a request that was admitted open during the block."""
-        connection = request.protocol
-        assert isinstance(connection, ClientConnection)
-        self._idle.pop(connection, None)
+        self.begin(connection)
         try:
             yield
         finally:
-            if connection in self._open:
-                self._idle[connection] = None
+            self.end(connection)
+
+    def begin(self, connection: "ClientConnection") -> None:
+        """Keeps a connection open, as a request on it was admitted."""
+        self._idle.pop(connection, None)
+
+    def end(self, connection: "ClientConnection") -> None:
+        """Lets a connection be closed again for another one."""
+        if connection in self._open:
+            self._idle[connection] = None
 
 
 class ClientConnection(web.RequestHandler):
-    """A connection that is closed when its client is silent for too long."""
+    """A connection that is closed when its client is silent for too long.
 
-    __slots__ = ("_connections", "_header_timer", "_slow_timer")
+    A request that came whole is passed to its handler at once. Meanwhile the task of aiohttp, which
+    waits for messages, sleeps: what comes after the request waits for its answer.
+    """
 
-    def __init__(self, *args: Any, connections: Connections, **kwargs: Any) -> None:
-        super().__init__(*args, keepalive_timeout=_KEEP_ALIVE_S, lingering_time=_LINGER_S, **kwargs)
+    __slots__ = (
+        "_connections",
+        "_header_timer",
+        "_idle_waiter",
+        "_slow_timer",
+        "_whole",
+        "_wholes",
+    )
+
+    def __init__(
+        self,
+        *args: Any,
+        connections: Connections,
+        wholes: Sequence[WholeRequestHandler],
+        **more: Any,
+    ) -> None:
+        """Answers requests that came whole with the first of ``wholes`` that takes them."""
+        super().__init__(*args, keepalive_timeout=_KEEP_ALIVE_S, lingering_time=_LINGER_S, **more)
         self._connections = connections
+        self._wholes = wholes
+        self._whole: WholeRequest | None = None
+        self._idle_waiter: asyncio.Future[None] | None = None
         self._header_timer: asyncio.TimerHandle | None = None
         self._slow_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         super().connection_made(transport)
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         self._await_header()
         self._connections.opened(self)
 
@@ -103,12 +135,18 @@ class ClientConnection(web.RequestHandler):
         self._connections.closed(self)
         self._stop_header()
         self._stop_slow()
+        whole, self._whole = self._whole, None
         super().connection_lost(exc)
+        if whole is not None:
+            whole.on_gone()
 
     def data_received(self, data: bytes) -> None:
         """Stops the time of headers when they are complete, and starts that of the next ones."""
         before = self._request_count
+        waiter, self._waiter = self._waiter, None  # so that no message wakes aiohttp's task yet
         super().data_received(data)
+        if waiter is not None and not self._begin_whole(waiter):
+            self._go_on(waiter)
         if self._request_count > before:
             self._stop_header()
         elif data and self._header_timer is None and self._waits_for_request():
@@ -142,6 +180,58 @@ class ClientConnection(web.RequestHandler):
         response.force_close()
         return response
 
+    def respond(self, request: WholeRequest, response: bytes) -> None:
+        """Sends the response of a request that came whole; does nothing if that has ended."""
+        if self._whole is not request:
+            return
+        self._whole = None
+        if self.transport is not None:
+            self.transport.write(response)
+        self._request_in_progress = False
+        if self._handler_waiter is not None and not self._handler_waiter.done():
+            self._handler_waiter.set_result(None)  # of shutdown
+        self._next_keepalive_close_time = self._loop.time() + _KEEP_ALIVE_S
+        if self._keepalive_handle is None:
+            due_s = self._next_keepalive_close_time
+            self._keepalive_handle = self._loop.call_at(due_s, self._process_keepalive)
+        waiter, self._idle_waiter = self._idle_waiter, None
+        assert waiter is not None
+        self._go_on(waiter)
+
+    def _begin_whole(self, waiter: "asyncio.Future[None]") -> bool:
+        """Passes the only message on where it is a whole request; returns False where not."""
+        if len(self._messages) != 1 or waiter.done() or self._paused:
+            return False
+        message, payload = self._messages[0]
+        if not isinstance(message, RawRequestMessage) or not is_whole(message, payload):
+            return False
+        size = payload.total_bytes
+        handler = next((known for known in self._wholes if known.takes(message, size)), None)
+        if handler is None:
+            return False
+        self._messages.popleft()
+        body = payload.read_nowait()
+        request = self._whole = WholeRequest(self, message.path, message.headers, body)
+        self._idle_waiter, self._request_in_progress = waiter, True
+        if handler.begin(request):
+            assert self._parser is not None
+            self._parser.message_consumed()
+            return True
+        self._whole = self._idle_waiter = None
+        self._request_in_progress = False
+        self._messages.append((message, _rewound(payload, body, self)))
+        return False
+
+    def _go_on(self, waiter: "asyncio.Future[None]") -> None:
+        """Lets aiohttp's task go on with the messages that have come, or wait for the next."""
+        self._waiter = waiter
+        if waiter.done():
+            return
+        if self._close or self._force_close:
+            waiter.cancel()
+        elif self._messages:
+            waiter.set_result(None)
+
     def _waits_for_request(self) -> bool:
         return self._waiter is not None and not self._waiter.done()
 
@@ -168,19 +258,28 @@ class ClientConnection(web.RequestHandler):
 class RouterRunner(web.AppRunner):
     """Serves an application on bounded connections."""
 
-    def __init__(self, app: web.Application, connections: Connections, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        app: web.Application,
+        connections: Connections,
+        wholes: Sequence[WholeRequestHandler] = (),
+        **kwargs: Any,
+    ) -> None:
         super().__init__(app, **kwargs)
         self._bounded = connections
+        self._wholes = wholes
 
     async def _make_server(self) -> web.Server:
         server = await super()._make_server()
-        return _BoundedServer(server, self._bounded)
+        return _BoundedServer(server, self._bounded, self._wholes)
 
 
 class _BoundedServer(web.Server):
     """Serves each connection by a :class:`ClientConnection`."""
 
-    def __init__(self, server: web.Server, connections: Connections) -> None:
+    def __init__(
+        self, server: web.Server, connections: Connections, wholes: Sequence[WholeRequestHandler]
+    ) -> None:
         super().__init__(
             server.request_handler,
             request_factory=server.request_factory,
@@ -188,6 +287,22 @@ class _BoundedServer(web.Server):
             **server._kwargs,
         )
         self._bounded = connections
+        self._wholes = wholes
 
     def __call__(self) -> web.RequestHandler:
-        return ClientConnection(self, loop=self._loop, connections=self._bounded, **self._kwargs)
+        return ClientConnection(
+            self,
+            loop=self._loop,
+            connections=self._bounded,
+            wholes=self._wholes,
+            **self._kwargs,
+        )
+
+
+def _rewound(read: StreamReader, body: bytes, connection: ClientConnection) -> StreamReader:
+    """Returns a body that was read, as if it had not been."""
+    low_bytes, _ = read.get_read_buffer_limits()
+    again = StreamReader(connection, low_bytes, loop=connection._loop)
+    again.feed_data(body)
+    again.feed_eof()
+    return again

@@ -4,17 +4,48 @@ The decision is :func:`flowmesh_core.serving.route.admission.admit`; here are th
 """
 
 import contextlib
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.serving.queue.call_queue import QUEUED_PER_RUNNING
-from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit, shares
+from flowmesh_core.serving.route.admission import (
+    OnLate,
+    ServiceLoad,
+    Verdict,
+    admit,
+    shares,
+    within_any_share,
+)
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.errors import replicas_full, too_many_requests
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _ENDLESS_S = float("inf")
+
+
+class TenantCounts(dict[str, int]):
+    """Requests by namespace, and of all.
+
+    Attributes:
+        all: of all namespaces.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all = 0
+
+    def __missing__(self, tenant: str) -> int:
+        """Returns 0, for a namespace without a request."""
+        return 0
+
+    def change(self, tenant: str, by: int) -> None:
+        """Adds to the requests of a namespace."""
+        self.all += by
+        count = self.get(tenant, 0) + by
+        if count:
+            self[tenant] = count
+        else:
+            self.pop(tenant, None)
 
 
 class InFlightRequests:
@@ -25,36 +56,60 @@ class InFlightRequests:
         self._most = most
         self._services = services
         self._replicas = replicas
-        self._by_tenant: Counter[str] = Counter()
-        self._by_service: dict[str, Counter[str]] = {}
+        self._by_tenant = TenantCounts()
+        self._by_service: dict[str, TenantCounts] = {}
 
-    def of(self, service: str) -> Mapping[str, int]:
+    def of(self, service: str) -> TenantCounts:
         """Returns the requests of a service by namespace."""
-        return self._by_service.get(service, {})
+        return self._by_service.get(service) or TenantCounts()
 
     @contextlib.contextmanager
     def slot(self, caller: Caller) -> Iterator[None]:
         """Counts a request of a caller during the block.
 
         Raises:
-            OpenAiError: the caller has its share, or the service or the router all that it takes.
+            OpenAiError: as :meth:`enter`.
         """
-        name, tenant = caller.service.service, caller.namespace
-        counts = self._by_service.get(name) or Counter()
-        if error := self._refusal(caller, counts):
-            raise error
-        self._by_service[name] = counts
-        _add(counts, tenant, 1)
-        _add(self._by_tenant, tenant, 1)
+        self.enter(caller)
         try:
             yield
         finally:
-            _add(self._by_tenant, tenant, -1)
-            _add(counts, tenant, -1)
-            if not counts:
-                self._by_service.pop(name, None)
+            self.leave(caller)
 
-    def _refusal(self, caller: Caller, counts: Counter[str]) -> OpenAiError | None:
+    def enter(self, caller: Caller) -> None:
+        """Counts a request of a caller until it leaves.
+
+        Raises:
+            OpenAiError: the caller has its share, or the service or the router all that it takes.
+        """
+        name = caller.service.service
+        counts = self._by_service.get(name) or TenantCounts()
+        if error := self._refusal(caller, counts):
+            raise error
+        self._by_service[name] = counts
+        counts.change(caller.namespace, 1)
+        self._by_tenant.change(caller.namespace, 1)
+
+    def leave(self, caller: Caller) -> None:
+        """Counts a request less."""
+        name = caller.service.service
+        self._by_tenant.change(caller.namespace, -1)
+        counts = self._by_service[name]
+        counts.change(caller.namespace, -1)
+        if not counts:
+            del self._by_service[name]
+
+    def _refusal(self, caller: Caller, counts: TenantCounts) -> OpenAiError | None:
+        entry = caller.service
+        places = self._replicas.places(entry.service)
+        # What replicas would refuse is refused here, before its body is read.
+        most = min(entry.in_flight_max, (1 + QUEUED_PER_RUNNING) * places or entry.in_flight_max)
+        if (
+            within_any_share(self._by_tenant.all, self._most, self._most)
+            and within_any_share(counts.all, most, places or most)
+            and not entry.weights
+        ):
+            return None
         tenant = caller.namespace
         everything = _load(self._most, self._by_tenant, self._most, self._services.tenants)
         match admit(everything, tenant, _ENDLESS_S).verdict:
@@ -62,7 +117,8 @@ class InFlightRequests:
                 return too_many_requests("this router", self._most)
             case Verdict.TENANT_SHARE:
                 return _over_share(everything, tenant)
-        service = self._service_load(caller, counts)
+        tenants = self._services.tenants_of(entry.service)
+        service = _load(most, counts, places or most, tenants, entry.weights)
         match admit(service, tenant, _ENDLESS_S).verdict:
             case Verdict.SERVICE_FULL:
                 return replicas_full()
@@ -70,18 +126,10 @@ class InFlightRequests:
                 return _over_share(service, tenant)
         return None
 
-    def _service_load(self, caller: Caller, counts: Counter[str]) -> ServiceLoad:
-        entry = caller.service
-        places = self._replicas.places(entry.service)
-        # What replicas would refuse is refused here, before its body is read.
-        most = min(entry.in_flight_max, (1 + QUEUED_PER_RUNNING) * places or entry.in_flight_max)
-        tenants = self._services.tenants_of(entry.service)
-        return _load(most, counts, places or most, tenants, entry.weights)
-
 
 def _load(
     most: int,
-    counts: Counter[str],
+    counts: TenantCounts,
     places: int,
     tenants: Collection[str],
     weights: dict[str, float] | None = None,
@@ -98,9 +146,3 @@ def _load(
 
 def _over_share(load: ServiceLoad, tenant: str) -> OpenAiError:
     return too_many_requests("this namespace", max(1, int(shares(load, tenant)[0])))
-
-
-def _add(counts: Counter[str], tenant: str, change: int) -> None:
-    counts[tenant] += change
-    if not counts[tenant]:
-        del counts[tenant]

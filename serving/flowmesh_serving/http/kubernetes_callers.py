@@ -112,7 +112,7 @@ class KubernetesCallers:
 
     async def _namespace(self, request: web.Request, named: str = "") -> str:
         """Returns the namespace whose services a request may call."""
-        token = bearer_token(request)
+        token = bearer_token(request.headers)
         if self._reviews is None or not _is_jwt(token):
             raise unauthorized()
         namespace = named or request.headers.get(_PROJECT, "")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -12,25 +13,26 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
-from flowmesh_serving.calls.calls import Calls, PendingCall, new_call_id
+from flowmesh_serving.calls.calls import Calls, PendingCall
+from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
     CODES_OF_FAILURES,
-    body_too_large,
-    body_too_slow,
     deadline_exceeded,
     has_stages,
     internal_error,
     lost_replica,
     no_tool_parser,
     response_of,
+    unauthorized,
     unknown_model,
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingRequest
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
-from flowmesh_serving.http.request_body import whole_body
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
+from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
 from flowmesh_serving.service_table import Caller, ServiceTable
 
@@ -99,46 +101,61 @@ class OpenAiEndpoints:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
+        found = await self.respond(AiohttpRequest(request), request)
+        return found.for_aiohttp() if isinstance(found, WholeResponse) else found
+
+    def knows(self, headers: Mapping[str, str]) -> bool:
+        """Returns whether a request has the token of a service; others take a while to review."""
+        return caller_of(headers, self._services) is not None
+
+    async def respond(
+        self, request: IncomingRequest, by_aiohttp: web.Request | None
+    ) -> WholeResponse | web.StreamResponse:
+        """Returns the response, after it where it was streamed.
+
+        Args:
+            request: that is answered.
+            by_aiohttp: aiohttp's object of it; None for one that came whole, which has the token
+                of a service and wants no stream.
+        """
         began_s = time.monotonic()
         metrics = None
         outcome = _REFUSED
         try:
-            caller = caller_of(request, self._services) or await self._users.of_model(request)
+            caller = caller_of(request.headers, self._services)
+            if caller is None:
+                if by_aiohttp is None:
+                    raise unauthorized()
+                caller = await self._users.of_model(by_aiohttp)
             metrics = self._metrics.of_service(caller.service.service)
             with (
                 self._in_flight.slot(caller),
-                self._connections.busy(request),
+                self._connections.busy(request.connection),
                 metrics.track_in_flight(),
             ):
                 outcome = _CANCELLED
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
-                answering = _Answering(request, self._calls, metrics, self._limits)
+                answering = _Answering(by_aiohttp, self._calls, metrics, self._limits)
                 response, outcome = await answering.run(caller.service.service, call, began_s)
                 return response
         except OpenAiError as error:
             outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
             if outcome == _REFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
-            return response_of(error)
+            return refusal_of(error)
         finally:
             if metrics is not None:
                 metrics.count(outcome, time.monotonic() - began_s)
 
     async def _callers(self, request: web.Request) -> list[Caller]:
-        caller = caller_of(request, self._services)
+        caller = caller_of(request.headers, self._services)
         return [caller] if caller is not None else await self._users.all_of(request)
 
-    async def _checked(self, request: web.Request, caller: Caller) -> OpenAiRequest:
-        limit = self._limits.body_bytes
-        if request.content_length is not None and request.content_length > limit:
-            raise body_too_large(limit)
+    async def _checked(self, request: IncomingRequest, caller: Caller) -> OpenAiRequest:
+        data = await request.read(self._limits.body_bytes, self._limits.body_s)
         try:
-            body = decode(_bodies, await whole_body(request, self._limits.body_s))
-        except TimeoutError:
-            raise body_too_slow(self._limits.body_s) from None
-        except web.HTTPRequestEntityTooLarge:
-            raise body_too_large(limit) from None
+            body = decode(_bodies, data)
         except msgspec.DecodeError as e:
             raise OpenAiError(
                 f"The request's body is not a JSON object: {e}", code="invalid_json"
@@ -152,7 +169,9 @@ class OpenAiEndpoints:
             raise no_tool_parser()
         return checked
 
-    def _call(self, request: web.Request, checked: OpenAiRequest, caller: Caller) -> ServiceCall:
+    def _call(
+        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller
+    ) -> ServiceCall:
         return ServiceCall(
             call_id=new_call_id(),
             replica_id="",
@@ -160,9 +179,9 @@ class OpenAiEndpoints:
             model=checked.model,
             body=msgspec.json.encode(checked.body),
             stream=checked.is_stream,
-            budget_ms=int(timeout_s(request, caller.service.timeout_s) * _MS),
+            budget_ms=int(timeout_s(request.headers, caller.service.timeout_s) * _MS),
             tenant=caller.namespace,
-            seed=seed(request, caller),
+            seed=seed(request.headers, caller),
             tool_parser=caller.service.tool_parser,
         )
 
@@ -182,7 +201,7 @@ class _Answering:
 
     def __init__(
         self,
-        request: web.Request,
+        request: web.Request | None,
         calls: Calls,
         metrics: ServiceMetrics,
         limits: HttpLimits,
@@ -194,7 +213,7 @@ class _Answering:
 
     async def run(
         self, service: str, call: ServiceCall, began_s: float
-    ) -> tuple[web.StreamResponse, str]:
+    ) -> tuple[WholeResponse | web.StreamResponse, str]:
         """Returns the response, and the outcome for the metrics.
 
         Raises:
@@ -206,24 +225,19 @@ class _Answering:
         try:
             if isinstance(reply, CallEnded):
                 return self._whole(call, reply)
-            self._metrics.ttft.observe(time.monotonic() - began_s)
+            self._metrics.figures.ttft.observe(time.monotonic() - began_s)
             return await self._stream(pending, reply)
         finally:
             self._calls.end(pending)
 
-    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[web.Response, str]:
+    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[WholeResponse, str]:
         if ended.outcome == DEADLINE:
             raise deadline_exceeded()
         if ended.outcome == LOST:
             raise lost_replica()
         self._count(ended)
-        response = web.Response(
-            body=ended.body,
-            status=ended.status,
-            content_type="application/json",
-            headers={_REQUEST_ID: call.call_id},
-        )
-        return response, ended.outcome
+        header = (_REQUEST_ID, call.call_id)
+        return WholeResponse(ended.body, ended.status, header), ended.outcome
 
     async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
         response = web.StreamResponse(
@@ -233,6 +247,7 @@ class _Answering:
                 _REQUEST_ID: pending.call_id,
             }
         )
+        assert self._request is not None, "a hub streams only what was asked as a stream"
         await response.prepare(self._request)
         try:
             ended = await self._pass_on(pending, first, response)
@@ -271,8 +286,8 @@ class _Answering:
         return reply
 
     def _count(self, ended: CallEnded) -> None:
-        self._metrics.tokens_in.inc(ended.tokens_in)
-        self._metrics.tokens_out.inc(ended.tokens_out)
+        self._metrics.figures.tokens_in += ended.tokens_in
+        self._metrics.figures.tokens_out += ended.tokens_out
 
 
 def _error_event(ended: CallEnded) -> bytes:

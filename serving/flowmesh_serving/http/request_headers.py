@@ -3,12 +3,12 @@
 Headers are bytes of a client, and may be no text: what cannot be decoded stays as it was sent.
 """
 
-import secrets
+from collections.abc import Mapping
 
-from aiohttp import web
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
+from flowmesh_serving.calls.random_names import new_seed
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _BEARER = "Bearer "
@@ -16,25 +16,25 @@ _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
 
 
-def bearer_token(request: web.Request) -> str:
+def bearer_token(headers: Mapping[str, str]) -> str:
     """Returns the token that a request shows; empty for none."""
-    given = request.headers.get("Authorization", "")
+    given = headers.get("Authorization", "")
     return given.removeprefix(_BEARER) if given.startswith(_BEARER) else ""
 
 
-def caller_of(request: web.Request, services: ServiceTable) -> Caller | None:
+def caller_of(headers: Mapping[str, str], services: ServiceTable) -> Caller | None:
     """Returns who sends a request, by the token of a service; None for any other token."""
-    token = bearer_token(request)
+    token = bearer_token(headers)
     return services.caller(token) if token else None
 
 
-def timeout_s(request: web.Request, most_s: float) -> float:
+def timeout_s(headers: Mapping[str, str], most_s: float) -> float:
     """Returns how long a request may take.
 
     Raises:
         OpenAiError: its header is no such number.
     """
-    given = request.headers.get("X-Request-Timeout")
+    given = headers.get("X-Request-Timeout")
     if given is None:
         return most_s
     try:
@@ -46,11 +46,11 @@ def timeout_s(request: web.Request, most_s: float) -> float:
     return min(found_s, most_s)
 
 
-def seed(request: web.Request, caller: Caller) -> int:
+def seed(headers: Mapping[str, str], caller: Caller) -> int:
     """Returns the seed of a request that has none: of its idempotency key, or a random one."""
-    key = request.headers.get("Idempotency-Key", "")
+    key = headers.get("Idempotency-Key", "")
     if not key:
-        return secrets.randbits(_SEED_BITS)
+        return new_seed()
     hasher = blake3(_SEED_TAG)
     for part in (caller.service.service, caller.namespace, key):
         hasher.update(part.encode(errors="surrogateescape") + b"\0")

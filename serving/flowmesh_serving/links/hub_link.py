@@ -17,7 +17,7 @@ import msgspec
 from cryptography import x509
 
 from flowmesh_core.errors import ProtocolError
-from flowmesh_core.protocol.framed_connection import FramedConnection
+from flowmesh_core.protocol.framed_connection import READ_BYTES, FramedConnection
 from flowmesh_core.protocol.serving import (
     FRAME_BYTES_MAX,
     HELLO_BYTES_MAX,
@@ -138,6 +138,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called by the event loop."""
         super().connection_made(transport)
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         self._timer = asyncio.get_running_loop().call_later(
             HELLO_WITHIN_S, lambda: self._refuse("there was no hello")
         )

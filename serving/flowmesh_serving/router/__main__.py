@@ -5,7 +5,6 @@ the control plane and no token of a worker, and runs no user code.
 """
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -14,6 +13,7 @@ import sys
 from dataclasses import replace
 
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.gc_of_servers import collect_rarely
 from flowmesh_serving.router.server import RouterServer
 from flowmesh_serving.router.settings import RouterSettings, parse_settings
 
@@ -51,7 +51,7 @@ async def _route(settings: RouterSettings) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = RouterServer(settings)
     await server.start()
-    gc.freeze()
+    collect_rarely()
     if settings.ready_file is not None:
         new = settings.ready_file.with_suffix(".new")
         new.write_text(server.url)

@@ -22,8 +22,11 @@ from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke import InvokeEndpoint
+from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
+from flowmesh_serving.http.whole_calls import WholeCalls
+from flowmesh_serving.http.whole_invocations import WholeInvocations
 from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.metrics import RouterMetrics
@@ -89,10 +92,12 @@ class RouterServer:
         self._endpoints = OpenAiEndpoints(
             self._services, self._calls, in_flight, self._connections, limits, self._metrics, users
         )
+        admission = ServiceAdmission(self._replicas, in_flight.of)
+        checks = InvokeChecks(self._services, admission, limits)
         self._invoke = InvokeEndpoint(
             self._services,
             self._staged,
-            ServiceAdmission(self._replicas, in_flight.of),
+            checks,
             self._calls.arrivals,
             in_flight,
             self._connections,
@@ -100,6 +105,10 @@ class RouterServer:
             self._metrics,
             users,
         )
+        invocations = WholeInvocations(
+            self._services, self._staged, checks, in_flight, self._connections, self._metrics
+        )
+        self._wholes = (invocations, WholeCalls(self._endpoints))
         self._stack = contextlib.AsyncExitStack()
 
     async def start(self) -> None:
@@ -141,6 +150,7 @@ class RouterServer:
         runner = RouterRunner(
             app,
             self._connections,
+            self._wholes,
             handler_cancellation=True,
             access_log=None,
             shutdown_timeout=self._settings.end_within_s,

@@ -2,8 +2,15 @@
 
 from collections.abc import Callable, Mapping
 
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.profile import BatchProfile
-from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit
+from flowmesh_core.serving.route.admission import (
+    OnLate,
+    ServiceLoad,
+    Verdict,
+    admit,
+    within_any_share,
+)
 from flowmesh_core.serving.route.predicted_latency import MeasuredReplica, predicted_s
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
@@ -20,6 +27,8 @@ class ServiceAdmission:
         """Reads the replicas, and the requests in flight of a service by namespace."""
         self._replicas = replicas
         self._in_flight = in_flight
+        self._places: dict[LoadedGraph, int] = {}
+        self._changes = -1
 
     def check(self, caller: Caller, graph: LoadedGraph, budget_s: float) -> None:
         """Refuses a request that would take too long, or another tenant's places.
@@ -33,22 +42,17 @@ class ServiceAdmission:
             OpenAiError: it is refused.
         """
         service = caller.service
-        replicas = self._replicas.of(service.service).values()
-        places: dict[str, int] = {stage.stage.component: 0 for stage in graph.stages.values()}
-        measured: dict[str, list[MeasuredReplica]] = {}
-        for replica in replicas:
-            component = replica.load.component
-            if component in places:
-                places[component] += replica.candidate.calls_max
-            if service.slo_s and replica.load.sizes:
-                measured.setdefault(component, []).append(_measured(replica))
-        if missing := next((name for name, count in places.items() if not count), ""):
-            raise no_replica(f"{service.service}, component {missing}")
+        places = self._places_of(service.service, graph)
+        in_flight = self._in_flight(service.service)
+        if not service.slo_s and within_any_share(
+            sum(in_flight.values()), service.max_in_flight, places
+        ):
+            return
         load = ServiceLoad(
             max_in_flight=service.max_in_flight,
-            in_flight=self._in_flight(service.service),
-            places=min(places.values()),
-            predicted_s=predicted_s(graph, measured) if measured else 0.0,
+            in_flight=in_flight,
+            places=places,
+            predicted_s=self._predicted_s(service, graph),
             on_late=OnLate(service.on_late),
         )
         verdict = admit(load, caller.namespace, budget_s)
@@ -56,6 +60,33 @@ class ServiceAdmission:
             raise no_replica(service.service)
         if not verdict.accepted:
             raise admission_refused(verdict.verdict.value)
+
+    def _places_of(self, service: str, graph: LoadedGraph) -> int:
+        """Returns how many calls the replicas of its smallest component take at once."""
+        if self._changes != self._replicas.changes:
+            self._changes = self._replicas.changes
+            self._places.clear()
+        known = self._places.get(graph)
+        if known is not None:
+            return known
+        places: dict[str, int] = {stage.stage.component: 0 for stage in graph.stages.values()}
+        for replica in self._replicas.of(service).values():
+            if replica.load.component in places:
+                places[replica.load.component] += replica.candidate.calls_max
+        if missing := next((name for name, count in places.items() if not count), ""):
+            raise no_replica(f"{service}, component {missing}")
+        found = self._places[graph] = min(places.values())
+        return found
+
+    def _predicted_s(self, service: ServiceEntry, graph: LoadedGraph) -> float:
+        """Returns the time to a reply; 0 for a service without a target or a measurement."""
+        measured: dict[str, list[MeasuredReplica]] = {}
+        components = {stage.stage.component for stage in graph.stages.values()}
+        if service.slo_s:
+            for replica in self._replicas.of(service.service).values():
+                if replica.load.sizes and replica.load.component in components:
+                    measured.setdefault(replica.load.component, []).append(_measured(replica))
+        return predicted_s(graph, measured) if measured else 0.0
 
 
 def _measured(replica: RoutedReplica) -> MeasuredReplica:

@@ -5,9 +5,9 @@ again once, under a higher version, and computed again; values of the old route 
 request is computed at least once and answered at most once.
 """
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -46,9 +46,10 @@ class PendingRequest:
     Attributes:
         service: ``namespace/name``.
         run: as it was sent last.
-        events: what nothing has taken yet.
+        on_event: gets what hubs send for it, and at its end what has failed.
         replicas: of its route.
         links: by worker of its route.
+        stage_links: by stage, the hub that its route gives it to.
         avoided: replicas that have refused or lost it.
         has_streamed: whether its client may have bytes of an answer.
         is_answered: whether all values of its reply have come.
@@ -57,9 +58,10 @@ class PendingRequest:
     service: str
     graph: LoadedGraph
     run: RunStages
-    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
-    replicas: list[RoutedReplica] = field(default_factory=list)
-    links: dict[str, HubLink] = field(default_factory=dict)
+    on_event: Callable[[Event], None]
+    replicas: Sequence[RoutedReplica] = ()
+    links: Mapping[str, HubLink] = field(default_factory=dict)
+    stage_links: Mapping[str, HubLink] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     has_streamed: bool = False
     is_answered: bool = False
@@ -69,10 +71,14 @@ class PendingRequest:
         """Its name."""
         return self.run.request_id
 
-    def link_of(self, stage: str) -> HubLink | None:
-        """Returns the hub that its route gives a stage to."""
-        place = self.run.route.place(stage)
-        return None if place is None else self.links.get(place.worker)
+
+class _LinkedRoute(NamedTuple):
+    """A route with the replicas and hubs that it names."""
+
+    route: RequestRoute
+    replicas: tuple[RoutedReplica, ...]
+    links: dict[str, HubLink]
+    stage_links: dict[str, HubLink]
 
 
 class StagedRequests:
@@ -85,18 +91,23 @@ class StagedRequests:
         self._joins = JoinTable[bytes]()
         self._turn = 0
         self._peers = PeerAddresses()
+        self._only_routes: dict[LoadedGraph, _LinkedRoute] = {}
+        self._changes = -1
 
     def __contains__(self, request_id: str) -> bool:
         """Returns whether a request has no reply yet."""
         return request_id in self._pending
 
-    def begin(self, service: str, graph: LoadedGraph, run: RunStages) -> PendingRequest:
+    def begin(
+        self, service: str, graph: LoadedGraph, run: RunStages, on_event: Callable[[Event], None]
+    ) -> PendingRequest:
         """Routes a request and sends it.
 
         Args:
             service: ``namespace/name``.
             graph: its stages.
             run: the request, with the route ``UNROUTED``.
+            on_event: gets what hubs send for it, and at its end what has failed.
 
         Returns:
             The request, which the caller must :meth:`end`.
@@ -104,7 +115,7 @@ class StagedRequests:
         Raises:
             OpenAiError: a component has no replica.
         """
-        pending = PendingRequest(service, graph, run)
+        pending = PendingRequest(service, graph, run, on_event)
         try:
             self._send(pending)
         except NoReplicaError as error:
@@ -114,7 +125,7 @@ class StagedRequests:
 
     def add_credit(self, pending: PendingRequest, size: int) -> None:
         """Lets a stream go on, as its client has read some bytes."""
-        if (link := pending.link_of(pending.graph.streamed)) is not None:
+        if (link := pending.stage_links.get(pending.graph.streamed)) is not None:
             link.answer(Credit(pending.request_id, size))
 
     def end(self, pending: PendingRequest) -> None:
@@ -143,11 +154,11 @@ class StagedRequests:
             case Piece():
                 if not pending.run.stream:
                     return Defect.BREACH
-                if pending.link_of(pending.graph.streamed) is not link:
+                if pending.stage_links.get(pending.graph.streamed) is not link:
                     return Defect.NOT_ITS_CALL
                 pending.has_streamed = True
-                pending.events.put_nowait(message)
-            case StageValue(source=source) if pending.link_of(source) is not link:
+                pending.on_event(message)
+            case StageValue(source=source) if pending.stage_links.get(source) is not link:
                 return Defect.NOT_ITS_CALL
             case StageValue(stage=stage) if stage == REPLY:
                 done = self._joins.add(
@@ -155,7 +166,7 @@ class StagedRequests:
                 )
                 if done is not None:
                     pending.is_answered = True
-                    pending.events.put_nowait(done)
+                    pending.on_event(done)
             case StageValue():
                 self._relay(pending, message)
             case StageFailed(version=version) if version == pending.run.route.version:
@@ -174,7 +185,7 @@ class StagedRequests:
     # -- one request -----------------------------------------------------------------------------
 
     def _relay(self, pending: PendingRequest, message: StageValue) -> None:
-        link = pending.link_of(message.stage)
+        link = pending.stage_links.get(message.stage)
         is_current = message.version == pending.run.route.version
         if link is not None and is_current and len(message.data) <= VALUE_BYTES_MAX:
             link.answer(message)
@@ -189,17 +200,14 @@ class StagedRequests:
             try:
                 self._send(pending)
             except NoReplicaError:
-                pending.events.put_nowait(failed)
+                pending.on_event(failed)
         else:
-            pending.events.put_nowait(failed)
+            pending.on_event(failed)
 
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
-        found = self._replicas.of(pending.service)
-        route = route_request(pending.graph, self._options(found), version, pending.avoided)
+        route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
-        pending.replicas = [found[place.replica_id] for place in route.stages]
-        pending.links = {r.link.worker: r.link for r in pending.replicas}
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
         for replica in pending.replicas:
             replica.candidate.own += 1
@@ -209,6 +217,28 @@ class StagedRequests:
             peers = self._peers.of(link, links) if len(links) > 1 else {}
             link.answer(msgspec.structs.replace(pending.run, peers=peers) if peers else pending.run)
 
+    def _route(self, pending: PendingRequest, version: int) -> _LinkedRoute:
+        if self._changes != self._replicas.changes:
+            self._changes = self._replicas.changes
+            self._only_routes.clear()
+        known = self._only_routes.get(pending.graph)
+        if known is not None and version == known.route.version and not pending.avoided:
+            return known
+        found = self._replicas.of(pending.service)
+        options = self._options(found)
+        route = route_request(pending.graph, options, version, pending.avoided)
+        replicas = tuple(found[place.replica_id] for place in route.stages)
+        made = _LinkedRoute(
+            route,
+            replicas,
+            {r.link.worker: r.link for r in replicas},
+            {p.stage: r.link for p, r in zip(route.stages, replicas, strict=True)},
+        )
+        # With one replica of each component, all requests have the same first route.
+        if version == 1 and all(len(of_component) == 1 for of_component in options.values()):
+            self._only_routes[pending.graph] = made
+        return made
+
     def _leave(self, pending: PendingRequest) -> None:
         """Has the hubs of the present route end the request; at once where it still runs."""
         end = EndRequest(pending.request_id)
@@ -216,7 +246,7 @@ class StagedRequests:
             (link.defer if pending.is_answered else link.answer)(end)
         for replica in pending.replicas:
             replica.candidate.own -= 1
-        pending.links, pending.replicas = {}, []
+        pending.links, pending.stage_links, pending.replicas = {}, {}, ()
 
     def _options(self, found: Mapping[str, RoutedReplica]) -> dict[str, list[RouteOption]]:
         """Returns the replicas by component; equal ones take turns."""

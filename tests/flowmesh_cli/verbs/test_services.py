@@ -27,9 +27,9 @@ from flowmesh_cli.connection.target import HERE, Target
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.verbs import service_capacity, services
 from flowmesh_cli.verbs.service_offers import ServeOptions, offers_of
-from flowmesh_sdk.local_inputs import InputUpload
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_sdk.local_inputs import InputUpload
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "services" / "ask-docs.yaml"
 

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flowmesh_core.serving.route.admission import OnLate, ServiceLoad, Verdict, admit
+from flowmesh_core.serving.route.admission import (
+    OnLate,
+    ServiceLoad,
+    Verdict,
+    admit,
+    within_any_share,
+)
 
 LOAD = ServiceLoad(max_in_flight=8, in_flight={}, places=4, predicted_s=1.0)
 
@@ -118,3 +124,23 @@ def test_without_a_replica_only_requests_that_can_wait_for_one_are_taken() -> No
     admission = admit(loading, "a", 20.0)
     assert (admission.verdict, admission.retry_after_s) == (Verdict.NO_REPLICA, 30.0)
     assert admit(loading, "a", 60.0).accepted
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcd"), st.integers(0, 6)),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.sets(st.sampled_from("abcde")),
+)
+def test_a_request_for_which_there_is_room_is_admitted(
+    in_flight: dict[str, int], most: int, places: int, tenants: set[str]
+) -> None:
+    load = ServiceLoad(most, in_flight, places, tenants=tuple(tenants), on_late=OnLate.SERVE)
+    if within_any_share(sum(in_flight.values()), most, places):
+        assert admit(load, "a", 1.0).verdict is Verdict.ADMITTED
+
+
+def test_there_is_room_below_half_of_all_while_places_are_free() -> None:
+    assert within_any_share(3, 8, 4)
+    assert not within_any_share(4, 8, 9)
+    assert not within_any_share(3, 8, 3)

@@ -4,12 +4,12 @@ Started by the worker agent only, which holds the other end of the socket ``FD``
 """
 
 import asyncio
-import gc
 import os
 import signal
 import socket
 import sys
 
+from flowmesh_core.gc_of_servers import collect_rarely
 from flowmesh_worker.host.server import HostServer
 from flowmesh_worker.ipc.heartbeat import start_heartbeat
 from flowmesh_worker.ipc.parent_death import die_with_parent
@@ -25,7 +25,7 @@ def main() -> None:
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    gc.freeze()  # imported modules stay: the collector need not scan them
+    collect_rarely()
     asyncio.run(HostServer(connection).serve())
     sys.stdout.flush()
     # Libraries leave threads that never end and would block a normal exit; the engine is closed.

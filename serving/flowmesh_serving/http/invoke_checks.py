@@ -1,0 +1,118 @@
+"""What a request to a service with stages has to satisfy, and what its hubs get of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flowmesh_core.decoding import decode
+from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.protocol.serving import RunStages
+from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_serving.calls.random_names import new_call_id
+from flowmesh_serving.errors import body_too_large, missing_field, unknown_service
+from flowmesh_serving.http.openai import HttpLimits
+from flowmesh_serving.http.request_headers import seed, timeout_s
+from flowmesh_serving.service_table import Caller, ServiceTable
+from flowmesh_serving.stages.service_admission import ServiceAdmission
+from flowmesh_serving.stages.staged_requests import UNROUTED
+
+EVENTS = "text/event-stream"
+REQUEST_ID = "X-Flowmesh-Request"
+_MS = 1000
+_bodies = msgspec.json.Decoder(dict)
+
+
+class InvokeChecks:
+    """The checks of ``:invoke``."""
+
+    def __init__(
+        self, services: ServiceTable, admission: ServiceAdmission, limits: HttpLimits
+    ) -> None:
+        self._services = services
+        self._admission = admission
+        self._limits = limits
+
+    def graph(self, service: str, caller: Caller) -> LoadedGraph:
+        """Returns the stages of a service.
+
+        Raises:
+            OpenAiError: there is none for this caller.
+        """
+        graph = self._services.graph(service)
+        if graph is None or caller.service.service != service:
+            raise unknown_service(service)
+        return graph
+
+    def admit(
+        self,
+        headers: Mapping[str, str],
+        caller: Caller,
+        graph: LoadedGraph,
+        waited_s: float = 0.0,
+    ) -> None:
+        """Refuses a request whose reply would be late, or that takes another tenant's places.
+
+        Args:
+            headers: of the request.
+            caller: who sends it.
+            graph: of the service.
+            waited_s: what it has waited of its time.
+
+        Raises:
+            OpenAiError: it is refused.
+        """
+        self._admission.check(caller, graph, self.budget_s(headers, caller) - waited_s)
+
+    @staticmethod
+    def budget_s(headers: Mapping[str, str], caller: Caller) -> float:
+        """Returns within which time a reply is of use.
+
+        Raises:
+            OpenAiError: the timeout of the request is not a number.
+        """
+        within_s = timeout_s(headers, caller.service.timeout_s)
+        return min(within_s, caller.service.slo_s) if caller.service.slo_s else within_s
+
+    def limit_bytes(self, caller: Caller) -> int:
+        """Returns the size of the largest body."""
+        return min(self._limits.body_bytes, caller.service.request_bytes_max)
+
+    def fields(self, body: bytes, caller: Caller, graph: LoadedGraph) -> Mapping[str, Any]:
+        """Returns the request; its schema is checked apart.
+
+        Raises:
+            OpenAiError: it is too large, or not an object with the fields that stages read.
+        """
+        if len(body) > (limit := self.limit_bytes(caller)):
+            raise body_too_large(limit)
+        try:
+            fields = decode(_bodies, body)
+        except msgspec.DecodeError as error:
+            text = f"The request's body is not a JSON object: {error}"
+            raise OpenAiError(text, code="invalid_json") from None
+        for name in graph.request_fields:
+            if name not in fields:
+                raise missing_field(name)
+        return fields
+
+    @staticmethod
+    def run(
+        headers: Mapping[str, str], caller: Caller, body: bytes, waited_s: float = 0.0
+    ) -> RunStages:
+        """Returns what hubs get of a request, which has waited so long.
+
+        Raises:
+            OpenAiError: its timeout is not a number.
+        """
+        return RunStages(
+            request_id=new_call_id(),
+            graph="",
+            route=UNROUTED,
+            request=body,
+            budget_ms=max(0, int((timeout_s(headers, caller.service.timeout_s) - waited_s) * _MS)),
+            slo_ms=int(caller.service.slo_s * _MS),
+            tenant=caller.namespace,
+            seed=seed(headers, caller),
+            stream=EVENTS in headers.get("Accept", ""),
+        )

@@ -1,0 +1,195 @@
+"""``:invoke`` for requests that came whole and want no stream: without a task for each.
+
+What :mod:`flowmesh_serving.http.invoke` does in a coroutine is done here by two calls: one when the
+request has come, one when its reply, or its failure, has.
+"""
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp.http import RawRequestMessage
+
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.protocol.serving import DEADLINE, Piece, StageFailed
+from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_serving.errors import (
+    CODES_OF_FAILURES,
+    NO_REPLICA,
+    internal_error,
+    reply_impossible,
+)
+from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.in_flight import InFlightRequests
+from flowmesh_serving.http.invoke_checks import EVENTS, REQUEST_ID, InvokeChecks
+from flowmesh_serving.http.request_headers import caller_of
+from flowmesh_serving.http.whole_requests import WholeRequest
+from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
+from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
+from flowmesh_serving.service_table import Caller, ServiceTable
+from flowmesh_serving.stages.stage_events import reply_of
+from flowmesh_serving.stages.stage_failures import error_of
+from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_OK, _CANCELLED, _FAILED, _REFUSED = "ok", "cancelled", "failed", "refused"
+_HUB_GRACE_S = 1.0
+_MS = 1000
+_encoder = msgspec.json.Encoder()
+_log = logging.getLogger(__name__)
+
+
+class WholeInvocations:
+    """The ``WholeRequestHandler`` of ``:invoke``."""
+
+    def __init__(
+        self,
+        services: ServiceTable,
+        staged: StagedRequests,
+        checks: InvokeChecks,
+        in_flight: InFlightRequests,
+        connections: Connections,
+        metrics: RouterMetrics,
+    ) -> None:
+        self.services = services
+        self.staged = staged
+        self.checks = checks
+        self.in_flight = in_flight
+        self.connections = connections
+        self.metrics = metrics
+
+    def takes(self, message: RawRequestMessage, size: int) -> bool:
+        """See ``WholeRequestHandler.takes``."""
+        service = self.services.invoked(message.path)
+        return (
+            service is not None
+            and message.method == "POST"
+            and EVENTS not in message.headers.get("Accept", "")
+            and self.services.requests.is_immediate(service, size)
+        )
+
+    def begin(self, request: WholeRequest) -> bool:
+        """See ``WholeRequestHandler.begin``."""
+        return _Invocation(self, request).begin()
+
+
+class _Invocation:
+    """One request."""
+
+    __slots__ = (
+        "_began_s",
+        "_caller",
+        "_fields",
+        "_graph",
+        "_metrics",
+        "_outcome",
+        "_pending",
+        "_request",
+        "_router",
+        "_timer",
+    )
+
+    def __init__(self, router: WholeInvocations, request: WholeRequest) -> None:
+        self._router = router
+        self._request = request
+        self._began_s = time.monotonic()
+        self._outcome = _REFUSED
+        self._metrics: ServiceMetrics | None = None
+        self._caller: Caller | None = None
+        self._pending: PendingRequest | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self) -> bool:
+        """Checks the request and sends it to hubs.
+
+        Returns:
+            False where it has to wait: for a review of its token, or for a replica.
+        """
+        router, headers = self._router, self._request.headers
+        caller = caller_of(headers, router.services)
+        if caller is None:
+            return False
+        try:
+            service = router.services.invoked(self._request.path) or ""
+            self._graph = router.checks.graph(service, caller)
+            self._metrics = router.metrics.of_service(service)
+            router.checks.admit(headers, caller, self._graph)
+            router.in_flight.enter(caller)
+            self._caller = caller
+            self._metrics.enter()
+            router.connections.begin(self._request.connection)
+            self._send(caller, service, self._graph)
+        except OpenAiError as error:
+            if error.code == NO_REPLICA and self._caller is None:
+                return False
+            self._refuse(error)
+        except Exception:
+            _log.exception("a request failed")
+            self._refuse(internal_error())
+        return True
+
+    def _send(self, caller: Caller, service: str, graph: LoadedGraph) -> None:
+        router, body = self._router, self._request.body
+        self._fields: Mapping[str, Any] = router.checks.fields(body, caller, graph)
+        router.services.requests.check_now(service, self._fields, len(body))
+        self._outcome = _CANCELLED
+        run = router.checks.run(self._request.headers, caller, body)
+        self._pending = router.staged.begin(service, graph, run, self._receive)
+        self._request.on_gone = self._end
+        within_s = run.budget_ms / _MS + _HUB_GRACE_S
+        self._timer = asyncio.get_running_loop().call_later(within_s, self._late)
+
+    def _late(self) -> None:
+        assert self._pending is not None
+        version = self._pending.run.route.version
+        self._receive(StageFailed(self._pending.request_id, version, "", "", DEADLINE))
+
+    def _receive(self, event: Event) -> None:
+        """Answers with the reply, or with what has failed."""
+        if isinstance(event, Piece) or self._pending is None:
+            return
+        if isinstance(event, StageFailed):
+            self._refuse(error_of(event))
+            return
+        try:
+            body = _encoder.encode(reply_of(self._graph, self._fields, event.values, None))
+        except FlowMeshError as error:
+            self._refuse(reply_impossible(error))
+            return
+        except Exception:
+            _log.exception("a request failed")
+            self._refuse(internal_error())
+            return
+        request_id = self._pending.request_id
+        self._outcome = _OK
+        self._end()
+        self._request.answer(WholeResponse(body, header=(REQUEST_ID, request_id)))
+
+    def _refuse(self, error: OpenAiError) -> None:
+        failed = error.code in CODES_OF_FAILURES or self._outcome == _CANCELLED
+        self._outcome = _FAILED if failed else _REFUSED
+        if not failed:
+            self._router.metrics.refused.labels(error.code or "invalid").inc()
+        self._end()
+        self._request.answer(refusal_of(error))
+
+    def _end(self) -> None:
+        """Frees what the request has, and counts it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._router.staged.end(pending)
+        metrics = self._metrics
+        if self._caller is not None:
+            self._router.connections.end(self._request.connection)
+            self._router.in_flight.leave(self._caller)
+            assert metrics is not None
+            metrics.leave()
+        if metrics is not None:
+            metrics.count(self._outcome, time.monotonic() - self._began_s)
