@@ -9,7 +9,7 @@ from tests.flowmesh_operator.api_server import until
 from tests.flowmesh_operator.test_services_on_api_server import Cluster, cluster
 
 from flowmesh_cli.connection.client import ApiClient
-from flowmesh_cli.workflows.upload import upload_content
+from flowmesh_sdk.local_inputs import upload
 
 pytestmark = [pytest.mark.nightly, pytest.mark.model]
 __all__ = ["cluster"]
@@ -19,7 +19,7 @@ __all__ = ["cluster"]
 def reference(cluster: Cluster, tiny_model: Path) -> str:
     """Uploads a tiny model to the services' namespace; returns its reference."""
     url, token = f"http://127.0.0.1:{cluster.made.port}", cluster.made.server.token_of("admin")
-    return upload_content(ApiClient.at(url, token), tiny_model, "model", cluster.team)
+    return upload(ApiClient.at(url, token), tiny_model, "model", cluster.team).reference
 
 
 def test_a_service_of_one_embedding_engine_answers_embeddings(

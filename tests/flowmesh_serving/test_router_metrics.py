@@ -26,8 +26,8 @@ def test_times_are_in_the_buckets_of_their_bounds() -> None:
     metrics = RouterMetrics()
     service = metrics.of_service("ns/s")
     for seconds in (0.001, 0.005, 0.006, 400.0):
-        service.latency.observe(seconds)
-    service.tokens_in += 3
+        service.figures.latency.observe(seconds)
+    service.figures.tokens_in += 3
     text = metrics.text({}).decode()
     name = "flowmesh_service_latency_seconds"
     assert f'{name}_bucket{{le="0.005",service="ns/s"}} 2.0' in text

@@ -12,12 +12,6 @@ from pydantic import ValidationError
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.workflows.local_inputs import (
-    InputUpload,
-    local_inputs,
-    local_path,
-    missing_files,
-)
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problems
@@ -26,6 +20,12 @@ from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import ServiceGraph
 from flowmesh_documents.document import Document, parse_documents
 from flowmesh_documents.paths import path_text
+from flowmesh_sdk.local_inputs import (
+    InputUpload,
+    local_inputs,
+    local_path,
+    missing_files,
+)
 
 SUFFIXES = (".yaml", ".yml", ".json")
 

@@ -16,7 +16,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.service_files import DescribedService, read_service
 from flowmesh_cli.views.formatting import date, usd
-from flowmesh_cli.workflows.upload import upload_content
+from flowmesh_sdk.local_inputs import upload
 
 
 def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
@@ -117,7 +117,7 @@ def _upload(found: DescribedService, place: Target) -> None:
     inputs = found.document["spec"]["inputs"]
     with query_fabric(place) as http:
         for name, kind, path in found.uploads:
-            reference = upload_content(http, path, kind, found.service.metadata.namespace)
+            reference = upload(http, path, kind, found.service.metadata.namespace).reference
             inputs[name][kind] = reference
 
 
