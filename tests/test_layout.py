@@ -16,6 +16,7 @@ FOLDERS_OF_THE_WORKER = {
     "dataset",
     "decoding",
     "errors",
+    "gc_of_servers",
     "identity",
     "json_schemas",
     "openai",

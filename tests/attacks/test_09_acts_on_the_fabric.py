@@ -21,6 +21,7 @@ FABRIC: tuple[tuple[str, str, Any], ...] = (
     ("POST", "/v1/cache/purge", {"scope": "ns:team-b"}),
     ("DELETE", "/v1/quarantine/abc", None),
     ("GET", "/v1/withheld", None),
+    ("POST", "/v1/router/callers", {"token": "a.b.c", "namespace": "team-b"}),
     ("POST", "/v1/withheld", {"results": {"worker": "w1"}}),
     ("POST", "/v1/withheld/release", {"results": {"worker": "w1"}}),
     ("GET", "/v1/keys", None),

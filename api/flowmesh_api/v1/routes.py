@@ -50,6 +50,7 @@ SERVICE_CAPACITY = "/v1/services/{name}/capacity"
 SERVICE_TOKENS = "/v1/services/{name}/tokens"
 SERVICE_TOKEN = "/v1/services/{name}/tokens/{id}"
 ROUTER = "/v1/router"
+ROUTER_CALLERS = "/v1/router/callers"
 
 LINEAGE = "/v1/lineage/{name}"
 LINEAGE_ROWS = "/v1/lineage/{name}/rows"

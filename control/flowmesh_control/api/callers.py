@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import routes
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -25,7 +26,7 @@ class CallerHandlers:
 
     def routes(self) -> list[Route]:
         """Returns the route: it needs the right to read the routers' list of services."""
-        path, right = "/v1/router/callers", Resource.ROUTER
+        path, right = routes.ROUTER_CALLERS, Resource.ROUTER
         # Counted in the request log, not logged each: the request changes nothing.
         return [
             fabric_route("POST", path, self.review, Verb.GET, right, logging=Logging.COUNTED),

@@ -3,13 +3,11 @@
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from flowmesh_api.v1 import routes
 from flowmesh_control.api.responses import flag
 from flowmesh_core.errors import StoreError, StoreFullError
 
 _READS = frozenset({"GET", "HEAD"})
-PLAN = "/v1/plan"
-CALLERS = "/v1/router/callers"
-COLLECT = "/v1/cache/gc"
 
 
 def refusing_writes(refusal: StoreError) -> Middleware:
@@ -19,10 +17,10 @@ def refusing_writes(refusal: StoreError) -> Middleware:
     """
 
     def is_allowed(request: web.Request) -> bool:
-        if request.method in _READS or request.path in (PLAN, CALLERS):
+        if request.method in _READS or request.path in (routes.PLAN, routes.ROUTER_CALLERS):
             return True
         frees = isinstance(refusal, StoreFullError) or flag(request, "dry_run")
-        return request.path == COLLECT and frees
+        return request.path == routes.CACHE_GC and frees
 
     @web.middleware
     async def refuse(request: web.Request, handler: Handler) -> web.StreamResponse:

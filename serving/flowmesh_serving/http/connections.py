@@ -301,6 +301,8 @@ class _BoundedServer(web.Server):
 
 def _rewound(read: StreamReader, body: bytes, connection: ClientConnection) -> StreamReader:
     """Returns a body that was read, as if it had not been."""
+    if not body:  # aiohttp's reader of no body, which nothing changes
+        return read
     low_bytes, _ = read.get_read_buffer_limits()
     again = StreamReader(connection, low_bytes, loop=connection._loop)
     again.feed_data(body)
