@@ -48,6 +48,7 @@ class Backlog:
         warm: workers that have the instances in demand, or had them and are not replaced yet.
         vacated: whether the engines in demand have just moved to a cheaper pool and are open there.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
+        occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
             first worker of another pool: the first to come runs it.
     """
@@ -62,6 +63,7 @@ class Backlog:
     vacated: bool = False
     substitutable: bool = False
     serving: int = 0
+    occupied: int = 0
 
     @property
     def seconds(self) -> float:
@@ -243,11 +245,23 @@ class _CapacitySignal:
                 load_s = 0.0 if signature in opened else chosen.load_s
                 opened.add(signature)
                 name = chosen.pool.name
-                self._found[name] = _with_group(
-                    self._found[name], self._snapshot, group, chosen, load_s
-                )
+                known = _with_group(self._found[name], self._snapshot, group, chosen, load_s)
+                occupied = max(known.occupied, self._occupied(name, group.info))
+                self._found[name] = replace(known, occupied=occupied)
                 if name not in self._staffed:
                     self._keep_requests(able)
+
+    def _occupied(self, pool: str, info: SignatureInfo) -> int:
+        """The workers of a pool that have no room for an engine, ever, beside their replicas."""
+        return sum(
+            worker.shape.pool == pool
+            and not worker.draining
+            and worker.replicas > 0
+            and info.signature not in worker.instances
+            and worker.shape.device_memory_mib * worker.shape.devices - worker.replica_memory_mib
+            < info.requirement.memory_mib
+            for worker in self._snapshot.workers
+        )
 
     def _keep_requests(self, able: Sequence[TemplateWorker]) -> None:
         """Keeps the requests of pools that are short of workers and could run this."""

@@ -62,6 +62,7 @@ class PoolSizer:
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
+        wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
         if backlog.vacated and not self._vacated:

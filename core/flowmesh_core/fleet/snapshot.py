@@ -75,6 +75,7 @@ class WorkerView:
         code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
         replicas: replicas of services that are loaded or to be loaded here: it is busy.
         serves: whether it can hold any.
+        replica_memory_mib: memory that is reserved for them, whatever they do.
     """
 
     shape: WorkerShape
@@ -85,6 +86,7 @@ class WorkerView:
     code_tenant: str = ""
     replicas: int = 0
     serves: bool = False
+    replica_memory_mib: int = 0
 
     @property
     def name(self) -> str:

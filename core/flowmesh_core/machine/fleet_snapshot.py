@@ -156,6 +156,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         worker.code_tenant,
         serving.count(worker) if pinned else 0,
         worker.serves,
+        sum(pinned.values()),
     )
 
 

@@ -295,3 +295,24 @@ def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():
     view = replace(snapshot([at], [], [SQL]), reserved_pools=frozenset({"ours"}))
     found = backlog_of(view, CostModel(), [pool("ours"), pool("pool", minimum=1)])
     assert found["ours"] == Backlog(running_s=40.0, busy=1)
+
+
+@pytest.mark.parametrize(("reserved_mib", "occupied"), [(79_700, 2), (40_000, 0)])
+def test_workers_that_replicas_fill_do_not_count_for_what_waits(reserved_mib, occupied):
+    serving = [
+        replace(worker(name, memory_mib=80_000), replicas=1, replica_memory_mib=reserved_mib)
+        for name in ("w1", "w2")
+    ]
+    waiting = snapshot(serving, [action("a", SQL)], [SQL])
+    found = signal_of(waiting, CostModel(), [pool("pool")], serving={"pool": 2}).backlogs["pool"]
+    assert found.occupied == occupied
+    size = PoolSizer().sizes(pool("pool"), found, 2, NOW_S)
+    assert size.workers == (3 if occupied else 2), "the batch gets a worker beside the services"
+
+
+def test_an_engine_that_is_loaded_for_a_service_takes_the_batch_too():
+    shared = replace(
+        worker("w1", lane(LLM), memory_mib=20_000), replicas=1, replica_memory_mib=20_000
+    )
+    waiting = snapshot([shared], [action("a", LLM)], [LLM])
+    assert signal_of(waiting, CostModel(), [pool("pool")]).backlogs["pool"].occupied == 0
