@@ -12,7 +12,7 @@ import orjson
 
 from flowmesh_control.openai.documents import COUNTS, RESPONSES
 from flowmesh_control.openai.records import BatchIndex, BatchRecord, ErrorLine
-from flowmesh_control.queries.downloads import manifest_of
+from flowmesh_control.queries.downloads import manifest_of, read_beside_others
 from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_core.decoding import decode
 from flowmesh_store.blobs import BlobViews
@@ -102,8 +102,13 @@ class BatchResults:
             number = part.first_row
             manifest = await manifest_of(blobs, part.artifact)
             for chunk in manifest.chunks:
-                table = read_verified_table(await blobs.get(chunk.blob), manifest.schema, chunk)
-                for row in table_rows(table):
+                rows = await read_beside_others(
+                    lambda *read: table_rows(read_verified_table(*read)),
+                    await blobs.get(chunk.blob),
+                    manifest.schema,
+                    chunk,
+                )
+                for row in rows:
                     if number < requests:
                         yield number, _response(row)
                     number += 1

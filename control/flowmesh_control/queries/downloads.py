@@ -2,17 +2,19 @@
 
 import asyncio
 import tarfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import orjson
 
-from flowmesh_core.dataset import Manifest, decode_manifest_of
+from flowmesh_core.dataset import ChunkRef, Manifest, Schema, decode_manifest_of
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_core.protocol.results import Artifact, require_identity
 from flowmesh_store.blobs import Blobs
 from flowmesh_store.tree import read_tree_of
 
+T = TypeVar("T")
 _BLOCK = tarfile.BLOCKSIZE
 _READ_ON_LOOP = 64 << 10
 """Chunks of more bytes and values are decoded in a thread, beside which others are served."""
@@ -52,6 +54,15 @@ async def manifest_of(blobs: Blobs, artifact: Artifact) -> Manifest:
     return decode_manifest_of(await blobs.get(artifact.blob), artifact.digest, artifact.blob)
 
 
+async def read_beside_others(
+    read: Callable[[bytes, Schema, ChunkRef], T], data: bytes, schema: Schema, chunk: ChunkRef
+) -> T:
+    """Returns what is read of a chunk: in a thread, unless it is small."""
+    if chunk.count * len(schema.columns) + len(data) <= _READ_ON_LOOP:
+        return read(data, schema, chunk)
+    return await asyncio.to_thread(read, data, schema, chunk)
+
+
 async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     # Imported here: pyarrow is heavy, and only downloads need it.
     from flowmesh_store.datasets import (  # noqa: PLC0415
@@ -63,11 +74,9 @@ async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[by
         manifest = await manifest_of(blobs, artifact)
         for chunk in manifest.chunks:
             data = await blobs.get(chunk.blob)
-            if chunk.count * len(manifest.schema.columns) + len(data) <= _READ_ON_LOOP:
-                yield rows_to_jsonl(read_verified_rows(data, manifest.schema, chunk))
-            else:
-                rows = await asyncio.to_thread(read_verified_rows, data, manifest.schema, chunk)
-                yield await asyncio.to_thread(rows_to_jsonl, rows)
+            yield await read_beside_others(
+                lambda *read: rows_to_jsonl(read_verified_rows(*read)), data, manifest.schema, chunk
+            )
 
 
 async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
