@@ -8,6 +8,7 @@ from flowmesh_core.errors import (
     StoreFullError,
     StoreUnavailableError,
 )
+from flowmesh_store.regular_files import is_loop_above
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -41,7 +42,7 @@ def store_error(error: OSError, where: str) -> StoreError:
             where=where,
             remedy="give the record a key of its own",
         )
-    if error.errno == errno.ELOOP:
+    if error.errno == errno.ELOOP and not is_loop_above(error):
         return StoreError(
             "a link is in the place of one of the store's files",
             where=where,

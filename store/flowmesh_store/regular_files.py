@@ -39,7 +39,7 @@ def open_regular(path: str | Path) -> tuple[int, os.stat_result]:
     try:
         descriptor = os.open(path, _FLAGS)
     except OSError as error:
-        if error.errno in _NOT_REGULAR:
+        if error.errno in _NOT_REGULAR and not is_loop_above(error):
             raise NotRegularFileError(str(path)) from error
         raise
     found = os.fstat(descriptor)
@@ -47,6 +47,11 @@ def open_regular(path: str | Path) -> tuple[int, os.stat_result]:
         os.close(descriptor)
         raise NotRegularFileError(str(path))
     return descriptor, found
+
+
+def is_loop_above(error: OSError) -> bool:
+    """Whether a path could not be followed because of its directories, not of its last part."""
+    return error.errno == errno.ELOOP and not os.path.islink(error.filename or "")
 
 
 def read_regular(path: str | Path) -> bytes:

@@ -16,7 +16,7 @@ from openai import BadRequestError
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, workflow
 from tests.flowmesh_control.metrics.test_exposition import BROKEN
 from tests.flowmesh_control.test_end_to_end import DOUBLE, sleeps
-from tests.flowmesh_serving.stack import Stack, ask, echo_stack
+from tests.flowmesh_serving.stack import Stack, ask, echo_stack, services
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,11 @@ async def scraped(tmp_path: Path) -> AsyncIterator[tuple[Fabric, Stack, Promethe
     control = control_plane(tmp_path)
     await control.start()
     (tmp_path / "serving").mkdir()
-    async with ClientSession() as http, echo_stack(tmp_path / "serving") as stack:
+    listed = services(slo_s=30.0, miss_rate=0.01)
+    async with (
+        ClientSession() as http,
+        echo_stack(tmp_path / "serving", listed=listed) as stack,
+    ):
         fabric = Fabric(tmp_path, control, http)
         routers = [stack.router.url]
         with scraping(

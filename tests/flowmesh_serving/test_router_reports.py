@@ -40,6 +40,11 @@ async def control(folder: Path) -> AsyncIterator[Fabric]:
         spec = {**SPEC, "slo": {"latency": "20s", "missRate": 0.5}}
         document = {**head, "metadata": metadata, "spec": spec}
         await fabric.call("POST", "/v1/services", body={"document": document})
+        async with asyncio.timeout(30):  # without a release a service has no target
+            while not (await fabric.call("GET", "/v1/services/ask?namespace=team-a")).get(
+                "release"
+            ):
+                await asyncio.sleep(0.01)
         yield fabric
     await found.stop()
 
