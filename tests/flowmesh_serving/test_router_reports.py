@@ -41,10 +41,10 @@ async def control(folder: Path) -> AsyncIterator[Fabric]:
         document = {**head, "metadata": metadata, "spec": spec}
         await fabric.call("POST", "/v1/services", body={"document": document})
         async with asyncio.timeout(30):  # without a release a service has no target
-            while not (await fabric.call("GET", "/v1/services/ask?namespace=team-a")).get(
-                "release"
-            ):
-                await asyncio.sleep(0.01)
+            while True:
+                shown = await fabric.call("GET", "/v1/services/ask?namespace=team-a")
+                if shown.get("release"):
+                    break
         yield fabric
     await found.stop()
 
