@@ -1,7 +1,8 @@
 """A pool with a fixed number of asyncio tasks for store jobs: look-ups, publications, checks.
 
 No asyncio task is created per job. With a store that answers without waiting (memory, a directory)
-one task of the pool does all jobs in a row; a store across the network keeps all of them busy.
+one task of the pool does all jobs in a row; a store across the network keeps all of them busy,
+since a task that is about to wait wakes another one for the jobs behind its own.
 Tenants are served in turn (``fair_queue``), so a job waits only for jobs of others that are
 running. A job that finds the store unavailable is retried until the store answers; while it waits
 it occupies no task, so jobs of other tenants are not delayed.
@@ -79,10 +80,12 @@ class TaskPool:
         self._timers: set[asyncio.TimerHandle] = set()
         self._refused: Counter[str] = Counter()
         self._slice_end = 0.0
+        self._busy = 0  # tasks that take jobs, and do not wait for the store
         self.retries = 0
 
     def start(self) -> None:
         """Starts the tasks, which run until :meth:`stop`."""
+        self._busy = 0
         self._tasks = [asyncio.create_task(self._serve()) for _ in range(self._count)]
         for task in self._tasks:
             task.add_done_callback(self._ended)
@@ -117,20 +120,22 @@ class TaskPool:
         return len(self._jobs)
 
     def _wake(self) -> None:
-        while self._resting:
+        """Wakes a task, unless one is about to take the next job anyway."""
+        while self._resting and not self._busy:
             hand = self._resting.pop()
             if not hand.done():
                 hand.set_result(None)
-                return
+                self._busy += 1
 
     async def _serve(self) -> None:
+        self._busy += 1
         while True:
             while (taken := self._jobs.pop()) is not None:
                 tenant, job = taken
                 try:
                     pending = job.work(job.argument)
                     if pending is not None:
-                        await pending
+                        await self._waited(pending)
                 except (StoreUnavailableError, EvaluatorUnavailableError) as e:
                     self.retries += 1
                     self._waits(e)
@@ -143,7 +148,17 @@ class TaskPool:
                     self._slice_end = time.monotonic() + SLICE_S
             rest = asyncio.get_running_loop().create_future()
             self._resting.append(rest)
+            self._busy -= 1
             await rest
+
+    async def _waited(self, pending: Awaitable[None]) -> None:
+        self._busy -= 1
+        if self._jobs:
+            self._wake()
+        try:
+            await pending
+        finally:
+            self._busy += 1
 
     def _requeue_later(self, tenant: str, job: _Job) -> None:
         """Queues a failed job again after its pause."""

@@ -236,8 +236,13 @@ class EngineContract:
 
     def input_port(self, name: str) -> Port | None:
         """Returns the input port of this name, or the ``*`` port, or None."""
-        by_name = {p.name: p for p in self.inputs}
-        return by_name.get(name) or by_name.get("*")
+        any_name = None
+        for port in self.inputs:
+            if port.name == name:
+                return port
+            if port.name == "*":
+                any_name = port
+        return any_name
 
     def output_port(self, name: str) -> Port | None:
         """Returns the output port of this name, or None; not every step has it (``only_with``)."""

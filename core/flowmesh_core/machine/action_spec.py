@@ -114,12 +114,14 @@ def component_ports(
     contract: EngineContract, inputs: dict[str, Artifact]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns the ports that a host loads at its start, and those that it loads per attempt."""
-    if not inputs:
-        return (), ()
-    ports = {name: contract.input_port(name) for name in inputs}
-    mixed = tuple(name for name, port in ports.items() if port and port.mixable)
-    loaded = tuple(n for n, port in ports.items() if port and port.component and n not in mixed)
-    return loaded, mixed
+    loaded, mixed = [], []
+    for name in inputs:
+        port = contract.input_port(name)
+        if port is not None and port.mixable:
+            mixed.append(name)
+        elif port is not None and port.component:
+            loaded.append(name)
+    return tuple(loaded), tuple(mixed)
 
 
 def spec_of(run: Run, step: StepRun, inputs: dict[str, Artifact], terms: Terms) -> ActionSpec:
