@@ -72,6 +72,34 @@ def test_applying_the_chart_and_its_job_twice_changes_no_key(
     api_server.kubectl("delete", "--wait=false", "-f", "-", given=without_test(later))
 
 
+def test_an_upgrade_does_not_replace_a_master_key_that_is_missing(
+    api_server: ApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the rights of the Job's own account alone, also where it makes no other Secret."""
+    namespace = api_server.namespace()
+    only_key = ("gateway.tls.existingSecret=a", "router.tls.existingSecret=r", *STORES["volume"])
+
+    def job(*values: str) -> int:
+        rendered = render(*only_key, *values, namespace=namespace)
+        api_server.kubectl("apply", "-f", "-", given=without_test(rendered))
+        monkeypatch.setenv("KUBECONFIG", str(as_account(api_server, namespace, tmp_path)))
+        made = the_job(list(yaml.safe_load_all(rendered)))
+        return main(made["spec"]["template"]["spec"]["containers"][0]["args"])
+
+    assert job() == 0
+    before = kept(api_server, namespace)
+    api_server.kubectl("delete", "secret", "flowmesh-master-key", "-n", namespace)
+    assert job("image.tag=v2") == 1
+    assert "is missing, and the store's records are sealed with it" in capsys.readouterr().err
+    assert kept(api_server, namespace) == {}
+    assert job("image.tag=v2", "masterKey.loseResults=true") == 0
+    assert kept(api_server, namespace).keys() == before.keys()
+    assert kept(api_server, namespace) != before
+
+
 def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
     api_server: ApiServer, tmp_path: Path
 ) -> None:

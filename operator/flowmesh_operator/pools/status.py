@@ -11,6 +11,7 @@ from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
+from flowmesh_operator.pools.start_problems import StartProblem
 
 MESSAGE_CHARS = 2_000
 NAMES_SHOWN = 8
@@ -85,11 +86,23 @@ def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
     return [{"digest": d, "sizeBytes": sizes[d], "workers": count[d]} for d in ranked]
 
 
-def readiness(figures: PoolNumbers, deployment: Json | None) -> ConditionUpdate:
-    """Returns the Ready condition, with Kubernetes' reason where workers do not start."""
+def readiness(
+    figures: PoolNumbers, deployment: Json | None, problem: StartProblem | None = None
+) -> ConditionUpdate:
+    """Returns the Ready condition, with Kubernetes' reason where workers do not start.
+
+    Args:
+        figures: the pool's numbers.
+        deployment: its Deployment as last observed.
+        problem: why its pods do not start; None where no pod says so.
+    """
     if figures.connected >= figures.wanted:
         return ConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
+    if problem is not None:
+        return ConditionUpdate(
+            PoolCondition.READY, False, problem.reason, f"{message}: {problem.message}"
+        )
     stuck = _failing_condition(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if not stuck and figures.supply is not None:
         stuck = (
