@@ -127,6 +127,26 @@ def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
     assert set(kept(api_server, namespace)) == set(theirs), said
 
 
+def test_an_upgrade_replaces_the_s3_server_after_a_change_of_its_account(
+    api_server: ApiServer,
+) -> None:
+    namespace = api_server.namespace()
+    release = ["flowmesh", "--namespace", namespace, f"--kubeconfig={api_server.kubeconfig}"]
+    release += [str(CHART), "--set", REGISTRY, "--no-hooks"]
+    seen = []
+    for verb, secret in (("install", "one"), ("upgrade", "one"), ("upgrade", "two")):
+        words = ("create", "secret", "generic", "flowmesh-store-operator", "-n", namespace)
+        made = api_server.kubectl(
+            *words, f"--from-literal=AWS_SECRET_ACCESS_KEY={secret}", "--dry-run=client", "-oyaml"
+        )
+        api_server.kubectl("apply", "-f", "-", given=made.stdout)
+        helm(verb, *release)
+        template = api_server.get("deployment", "flowmesh-store", "-n", namespace)["spec"]["template"]
+        seen.append(template["metadata"]["annotations"]["flowmesh.dev/account"])
+    helm("uninstall", *release[:4], "--no-hooks")
+    assert seen[0] == seen[1] != seen[2]
+
+
 def the_job(rendered: list[dict[str, Any]]) -> dict[str, Any]:
     (found,) = [
         o for o in rendered

@@ -123,6 +123,15 @@ def test_a_problem_of_pods_is_shown_also_where_workers_have_not_come_for_long() 
     assert readiness(figures, deployment).reason is PoolReason.WORKERS_STUCK
 
 
+def test_a_pool_is_not_ready_while_workers_cannot_reach_the_store() -> None:
+    figures = PoolNumbers(wanted=2, connected=2, without_store=1, store_problem="p-1: refused (403)")
+    ready = readiness(figures, None)
+    assert (ready.holds, ready.reason) == (False, PoolReason.STORE_UNREACHABLE)
+    assert ready.message == (
+        "1 of 2 workers cannot reach the store and take no work: p-1: refused (403)"
+    )
+
+
 def test_a_pool_with_enough_workers_is_ready_whatever_other_pods_say() -> None:
     enough = PoolNumbers(wanted=2, connected=2)
     assert readiness(enough, None, start_problem([UNSCHEDULABLE])).holds

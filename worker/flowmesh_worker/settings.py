@@ -28,6 +28,8 @@ class WorkerSettings:
             connection; None for the system's.
         store: address of the store, as ``open_store`` reads it; or that of the blob service,
             ``https://host:port``, whose certificate ``gateway_ca`` must sign too.
+        store_ca: certificates to trust for the bucket's server; None for the system's. With an
+            ``s3://`` address it is the option ``ca``.
         name: unique among the connected workers; begins with the pool's name and ``-``, or is
             that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
@@ -49,6 +51,7 @@ class WorkerSettings:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     gateway_ca: Path | None = None
+    store_ca: Path | None = None
     memory_mib: int = 4096
     cpus: int = 1
     price_nanousd_per_hour: int = 0
@@ -96,6 +99,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         token="" if a.token_file else _token(parser),
         token_file=a.token_file,
         gateway_ca=a.gateway_ca,
+        store_ca=a.store_ca,
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
@@ -132,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store, or https:// of the blob service")
+    add("--store-ca", type=Path, metavar="FILE", help="PEM certificates to trust for the bucket")
     add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")

@@ -117,6 +117,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         state: ``ready``, ``busy``, ``cordoned``, ``draining`` or ``lost``.
         instances: its engine instances.
         attempts: ids of its attempts.
+        store_problem: why it cannot reach the store; it is ``cordoned`` until it can.
     """
 
     shape: WorkerShape
@@ -127,6 +128,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     last_seen_s: float = 0.0
     lifetime_s: float = 0.0
     bill_nanousd: int = 0
+    store_problem: str = ""
 
 
 class DrainAccepted(msgspec.Struct, frozen=True):

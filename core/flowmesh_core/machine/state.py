@@ -171,6 +171,7 @@ class State:
         """Whether a worker may get anything new."""
         return (
             not worker.draining
+            and not worker.store_problem
             and worker.name not in self.cordoned
             and not (self.distrusted and (worker.shape.pool, worker.name) in self.distrusted)
         )

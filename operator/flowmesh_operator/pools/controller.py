@@ -276,6 +276,7 @@ class PoolController:
             pool.learn(worker)
         ready = sum(w.takes_work for w in workers)
         busy = sum(bool(w.attempts or w.replicas) for w in workers)
+        problems = [f"{w.name}: {w.store_problem}" for w in workers if w.store_problem]
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
         now_s = self._epoch.now_s()
@@ -299,6 +300,8 @@ class PoolController:
             pool.figures.external_target,
             len(workers),
             pool.supply,
+            len(problems),
+            min(problems, default=""),
         )
 
     async def _plan_with_pods(self, pool: PoolEntry) -> None:

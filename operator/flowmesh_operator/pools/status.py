@@ -32,6 +32,8 @@ class PoolNumbers:
             all of them, with those that drain.
         start_s: predicted seconds until a new worker connects.
         supply: workers that it can get, where more were requested and do not come; else None.
+        without_store: connected workers that cannot reach the store; ``store_problem`` has what one
+            of them says.
     """
 
     backlog_s: float = 0.0
@@ -43,6 +45,8 @@ class PoolNumbers:
     external_target: int = 0
     connected: int = 0
     supply: int | None = None
+    without_store: int = 0
+    store_problem: str = ""
 
 
 def status_of(
@@ -96,8 +100,16 @@ def readiness(
         deployment: its Deployment as last observed.
         problem: why its pods do not start; None where no pod says so.
     """
-    if figures.connected >= figures.wanted:
+    if figures.connected >= figures.wanted and not figures.without_store:
         return ConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
+    if figures.without_store:
+        message = (
+            f"{figures.without_store} of {figures.connected} workers cannot reach the store and take"
+            f" no work: {figures.store_problem}"
+        )
+        return ConditionUpdate(
+            PoolCondition.READY, False, PoolReason.STORE_UNREACHABLE, message
+        )
     message = f"{figures.connected} of {figures.wanted} workers are connected"
     if problem is not None:
         return ConditionUpdate(
