@@ -36,6 +36,7 @@ class WorkerSettings:
         memory_mib: host memory that engine instances may reserve.
         price_nanousd_per_hour: of the whole worker.
         price_estimated: whether the price is an estimate.
+        spot: whether the provider may take the machine away at any time.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long attempts may continue after SIGTERM.
         peer_port: where hubs of other machines send values of services' stages; 0 for nowhere.
@@ -56,6 +57,7 @@ class WorkerSettings:
     cpus: int = 1
     price_nanousd_per_hour: int = 0
     price_estimated: bool = True
+    spot: bool = False
     power_w: float = 0.0
     idle_w: float = 0.0
     cache_bytes: int = _DEFAULT_CACHE_BYTES
@@ -104,6 +106,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
         price_estimated=price is None or a.price_estimated,
+        spot=a.spot,
         power_w=a.power_w,
         idle_w=a.idle_w,
         cache_bytes=a.cache_bytes,
@@ -144,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cpus", type=int, default=0, help="CPU threads (default: all)")
     add("--price-usd-per-hour", help="price of the whole worker")
     add("--price-estimated", action="store_true", help="the price is typical, not billed")
+    add("--spot", action="store_true", help="the provider may take this machine away at any time")
     add("--power-w", type=float, default=0.0, help="power under load, used without a meter")
     add("--idle-w", type=float, default=0.0, help="power without work")
     add("--cache-dir", type=Path, help="directory for the local cache and scratch files")

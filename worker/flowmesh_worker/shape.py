@@ -87,6 +87,7 @@ def describe(
         sandbox=sandbox.level,
         sandbox_minimum=settings.sandbox_minimum,
         single_tenant=sandbox.single_tenant,
+        spot=settings.spot,
     )
 
 

@@ -193,6 +193,7 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
         found.append(f"--store-ca={STORE_CA_FOLDER}/ca.crt")
     if spec.price is not None:
         found.append(f"--price-usd-per-hour={spec.price.usd_per_hour}")
+        found += ["--spot"] if spec.price.capacity == "spot" else []
     if spec.power is not None:
         found.append(f"--power-w={spec.power.load_watts:g}")
         found.append(f"--idle-w={spec.power.idle_watts:g}")

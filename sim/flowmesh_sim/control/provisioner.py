@@ -89,6 +89,7 @@ class SimPool:
             labels=dict(spec.labels),
             allows_user_code=True,
             trust=spec.trust,
+            spot=spec.spot,
         )
 
     @property
