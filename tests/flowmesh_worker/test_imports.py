@@ -20,7 +20,7 @@ from flowmesh_worker.engines.egress.addresses import (
 )
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
-from flowmesh_worker.engines.imports.sigv4 import signed_headers
+from flowmesh_store.sigv4 import signed_headers
 from flowmesh_worker.secret_values import SecretValues
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))
