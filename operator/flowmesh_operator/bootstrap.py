@@ -4,9 +4,9 @@ The chart's Job runs it. Keys are generated here and not in the chart's template
 renders the same objects every time: ``helm template | kubectl apply`` twice changes no key. It
 never changes an existing Secret; of two Jobs at once, the first to create a Secret wins.
 
-A master key that was made before and is missing now is never replaced: the store's records are sealed
-with it. The key is made before everything else, and its making is recorded in a ConfigMap, so that
-the ConfigMap, or another Secret of this Job, shows that there was one.
+A master key that was made before and is missing now is never replaced: the store's records are
+sealed with it. The key is made before everything else, and its making is recorded in a ConfigMap,
+so that the ConfigMap, or another Secret of this Job, shows that there was one.
 """
 
 import argparse

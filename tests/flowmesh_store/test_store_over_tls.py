@@ -1,4 +1,4 @@
-"""A bucket whose server has a certificate of a private authority, from the owner's and a worker's side."""
+"""A bucket whose server has a certificate of a private authority, for its owner and for workers."""
 
 import datetime
 import os

@@ -86,8 +86,8 @@ class CandidateFinder:
             return RejectionCause.NO_WORKERS, text
         if any(cause is None for cause in unmet):
             text = (
-                "every worker that can run it is draining or cordoned, or cannot reach the store; it "
-                "is placed when one takes work again, or another joins"
+                "every worker that can run it is draining or cordoned, or cannot reach the store;"
+                " it is placed when one takes work again, or another joins"
             )
             return RejectionCause.DRAINING, text
         last = max((c for c in unmet if c is not None), key=CHECKS.index)

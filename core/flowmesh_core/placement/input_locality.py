@@ -1,8 +1,8 @@
 """Locality: where copies of inputs and components are. Negligible inputs do not count.
 
-A worker that lacks content which another worker of its zone has is nearer to it than one of another
-zone (:attr:`Tier.ZONE`). Where all workers are in one zone, or in none, that says nothing about which
-of them is better, and zones are left out.
+A worker that lacks content which another worker of its zone has is nearer to it than one of
+another zone (:attr:`Tier.ZONE`). Where all workers are in one zone, or in none, that says nothing
+about which of them is better, and zones are left out.
 """
 
 from collections.abc import Collection, Iterable

@@ -14,9 +14,9 @@ def expected_loss_s(
 ) -> float:
     """Returns the seconds of work that an action loses by interruptions, on average.
 
-    It is the number of interruptions to be expected while the action is on the worker, times the loss
-    of one: what was done until then, half of the action on average, and the engine's load, which has
-    to be repeated elsewhere. An action that stores checkpoints loses less.
+    It is the number of interruptions to be expected while the action is on the worker, times the
+    loss of one: what was done until then, half of the action on average, and the engine's load,
+    which has to be repeated elsewhere. An action that stores checkpoints loses less.
 
     Args:
         busy_s: how long the action is on the worker: loading, fetching and running.

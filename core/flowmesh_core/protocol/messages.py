@@ -315,8 +315,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         code_tenant: whose user code a single-tenant worker has run; empty before the first.
         replicas: every replica of a service that it was given; unset where it can hold none,
             because it has no hub.
-        store_problem: why it cannot reach the store, without which it can do no work; empty where it
-            can.
+        store_problem: why it cannot reach the store, without which it can do no work; empty where
+            it can.
     """
 
     version: int

@@ -1,8 +1,8 @@
 """Follows the Secret with the bucket's account, which a process has in its environment.
 
-Kubernetes sets environment variables when a container starts and never after, but it brings a mounted
-Secret up to date. So the Secret is mounted too: when its content has changed, the process ends and
-the kubelet starts the container again, with the new account.
+Kubernetes sets environment variables when a container starts and never after, but it brings a
+mounted Secret up to date. So the Secret is mounted too: when its content has changed, the process
+ends and the kubelet starts the container again, with the new account.
 """
 
 import asyncio

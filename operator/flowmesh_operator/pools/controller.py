@@ -59,7 +59,7 @@ LOOK_AT_ALL_S = 60.0
 PODS_INTERVAL_S = 5.0
 """Interval between lists of a pool's pods while it is too large and all its workers are busy."""
 PROBLEM_INTERVAL_S = 2.0
-"""Interval between lists of the pods of a pool that lacks workers, to show why they do not start."""
+"""Interval between lists of the pods of a pool that lacks workers, to show what they wait for."""
 STEADY_AFTER_S = 10.0
 """Time for workers to reconnect after a takeover; no pool shrinks before."""
 

@@ -104,8 +104,8 @@ def readiness(
         return ConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
     if figures.without_store:
         message = (
-            f"{figures.without_store} of {figures.connected} workers cannot reach the store and take"
-            f" no work: {figures.store_problem}"
+            f"{figures.without_store} of {figures.connected} workers cannot reach the store and"
+            f" take no work: {figures.store_problem}"
         )
         return ConditionUpdate(
             PoolCondition.READY, False, PoolReason.STORE_UNREACHABLE, message

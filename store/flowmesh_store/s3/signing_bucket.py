@@ -23,7 +23,7 @@ from flowmesh_store.s3.uploads import MultipartUploads
 _DEFAULT_REGION = "us-east-1"
 ANY = "*"
 PROBE_KEY = "proof/reachable"
-"""An object that workers ask for, to see whether they reach the bucket; the blob service puts it."""
+"""An object that workers ask for, to see whether they reach the bucket; the service puts it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Copies in the same zone: nearer than those of another zone, and no reason to wait for a worker."""
+"""Copies in the same zone are nearer than those of another one."""
 
 import pytest
 from tests.flowmesh_core.placement.builders import (
