@@ -110,7 +110,8 @@ class SchedulingCycle:
         """Returns the seconds to load a new engine instance on a worker, fetching included."""
         info = group.info
         view = self.accounts[member].view
-        tiers = tuple(self.holders.tier(digest, member) for digest, _ in info.components)
+        digests = [digest for digest, _ in info.components]
+        tiers = tuple(self.holders.tiers(digests, member))
         key = (info.signature, view.shape.device_class, group.work.component_bytes, tiers)
         found = self._loads.get(key)
         if found is None:

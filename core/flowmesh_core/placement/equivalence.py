@@ -79,7 +79,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 if found is not None:
                     sites.append(found)
                 continue
-            key = (kind, busy[member], *[tick.holders.tier(d, member) for d in digests])
+            key = (kind, busy[member], *tick.holders.tiers(digests, member))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)

@@ -5,7 +5,7 @@ another zone (:attr:`Tier.ZONE`). Where all workers are in one zone, or in none,
 about which of them is better, and zones are left out.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import islice
 
 from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, ReadyAction
@@ -31,6 +31,12 @@ class InputLocality:
         if found is None and self._zones and self._zones[member] in self._zones_of(digest):
             return Tier.ZONE
         return found
+
+    def tiers(self, digests: Sequence[Digest], member: int) -> Iterable[Tier | None]:
+        """Returns :meth:`tier` of each; called for every worker and signature of a cycle."""
+        if self._zones:
+            return [self.tier(digest, member) for digest in digests]
+        return map(self._local[member].get, digests)
 
     def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
         """Returns those of ``members`` that are near to inputs of an action, input by input.
