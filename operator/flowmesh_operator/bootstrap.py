@@ -145,8 +145,10 @@ def create_missing(
     for secret in wanted:
         if secret.name in found:
             yield f"Secret {secret.name} exists and is not changed"
-        elif secret.name == MASTER_KEY and not loses_results and (
-            _is_lost(api, namespace, secret, found.values())
+        elif (
+            secret.name == MASTER_KEY
+            and not loses_results
+            and (_is_lost(api, namespace, secret, found.values()))
         ):
             raise _lost_key(namespace)
         elif _create(api, namespace, secret, secret.make()):

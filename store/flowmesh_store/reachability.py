@@ -1,6 +1,7 @@
 """A look at a store: whether this process can read it, whatever is in it. Workers look often."""
 
-from pathlib import Path
+import asyncio
+import os
 from urllib.parse import unquote, urlsplit
 
 from flowmesh_core.errors import StoreUnavailableError
@@ -18,7 +19,7 @@ async def look_at(store: Store) -> None:
         StoreError: the store refuses, does not answer, or its directory is gone.
     """
     parts = urlsplit(store.url)
-    if parts.scheme == "file" and not Path(unquote(parts.path)).is_dir():
+    if parts.scheme == "file" and not await asyncio.to_thread(os.path.isdir, unquote(parts.path)):
         raise StoreUnavailableError(
             "the directory is gone", where=store.url, remedy="mount it again, or restore it"
         )

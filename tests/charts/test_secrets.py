@@ -141,7 +141,9 @@ def test_an_upgrade_replaces_the_s3_server_after_a_change_of_its_account(
         )
         api_server.kubectl("apply", "-f", "-", given=made.stdout)
         helm(verb, *release)
-        template = api_server.get("deployment", "flowmesh-store", "-n", namespace)["spec"]["template"]
+        template = api_server.get("deployment", "flowmesh-store", "-n", namespace)["spec"][
+            "template"
+        ]
         seen.append(template["metadata"]["annotations"]["flowmesh.dev/account"])
     helm("uninstall", *release[:4], "--no-hooks")
     assert seen[0] == seen[1] != seen[2]

@@ -106,9 +106,7 @@ async def test_after_a_change_of_the_account_it_ends_and_serves_again_with_the_n
             await until_healthy(url, authority)
             async with open_blob_service(url, authority=authority) as views:
                 await views.look()
-        with versitygw.running(
-            program, tmp_path / "s3", port=port, secret="another", bucket=False
-        ):
+        with versitygw.running(program, tmp_path / "s3", port=port, secret="another", bucket=False):
             async with open_blob_service(url, authority=authority) as views:
                 with pytest.raises(UrlRefusedError, match="403"):
                     await views.look()

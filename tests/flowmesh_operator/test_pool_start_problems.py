@@ -30,8 +30,10 @@ def scheduled(status: str = "True", **more: Any) -> dict[str, Any]:
 
 def container(name: str = "worker", **state: Any) -> dict[str, Any]:
     last = state.pop("lastState", {})
-    return {"name": name, "image": "i", "imageID": "", "ready": False, "restartCount": 0,
-            "started": False, "state": state, "lastState": last}  # fmt: skip
+    return {
+        "name": name, "image": "i", "imageID": "", "ready": False, "restartCount": 0,
+        "started": False, "state": state, "lastState": last,
+    }  # fmt: skip
 
 
 def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
@@ -40,8 +42,8 @@ def waiting(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
 
 
 UNSCHEDULABLE = pod(conditions=[scheduled("False", reason="Unschedulable", message=NO_NODE)])
-RUNNING = pod("p-9", phase="Running", conditions=[scheduled()],
-              containerStatuses=[container(running={"startedAt": "2026-01-01T00:00:00Z"})])  # fmt: skip
+UP = container(running={"startedAt": "2026-01-01T00:00:00Z"})
+RUNNING = pod("p-9", phase="Running", conditions=[scheduled()], containerStatuses=[UP])
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,9 @@ def test_a_problem_of_pods_is_shown_also_where_workers_have_not_come_for_long() 
 
 
 def test_a_pool_is_not_ready_while_workers_cannot_reach_the_store() -> None:
-    figures = PoolNumbers(wanted=2, connected=2, without_store=1, store_problem="p-1: refused (403)")
+    figures = PoolNumbers(
+        wanted=2, connected=2, without_store=1, store_problem="p-1: refused (403)"
+    )
     ready = readiness(figures, None)
     assert (ready.holds, ready.reason) == (False, PoolReason.STORE_UNREACHABLE)
     assert ready.message == (

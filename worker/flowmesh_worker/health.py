@@ -1,8 +1,8 @@
 """Files that a kubelet's probes check: the worker is alive, and it has joined.
 
 Files instead of a port, since nothing connects to a worker. ``ready`` stays without a control plane
-and while the worker has attempts: it continues them, and must not be the pod that Kubernetes removes
-first. Only an idle worker that cannot reach the store is not ready any more.
+and while the worker has attempts: it continues them, and must not be the pod that Kubernetes
+removes first. Only an idle worker that cannot reach the store is not ready any more.
 """
 
 import asyncio

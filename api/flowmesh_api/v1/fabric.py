@@ -50,7 +50,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         sandbox: the level of its sandbox for user code, empty without; ``sandbox_minimum`` is the
             least that its pool allows.
         single_tenant: whether it runs the user code of one tenant only.
-        spot: whether its provider may take it away at any time.
+        spot: true where its provider may take it away at any time; else unset.
         trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
@@ -77,7 +77,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox_minimum: str = ""
     single_tenant: bool = False
     trust: int = 2
-    spot: bool = False
+    spot: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):

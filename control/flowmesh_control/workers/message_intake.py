@@ -147,7 +147,7 @@ class MessageIntake:
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
             replicas=hello.replicas and self._replicas(hello.replicas),
-            store_problem=hello.store_problem[:STORE_PROBLEM_CHARS],
+            store_problem=(hello.store_problem or "")[:STORE_PROBLEM_CHARS] or msgspec.UNSET,
         )
         return self._checked(checked)
 

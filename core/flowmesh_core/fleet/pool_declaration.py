@@ -70,6 +70,6 @@ class PoolDeclaration:
             allows_user_code=self.allows_user_code,
             sandbox_minimum=self.sandbox_minimum,
             engines=engines,
-            spot=self.spot,
+            spot=self.spot or msgspec.UNSET,
             variants=tuple(v for v in said.variants if v.engine in engines),
         )

@@ -135,7 +135,7 @@ def _open(
         tick.rate(group, shape.device_class, _batch(tick, group, instance)),
         shape.price_nanousd_per_hour,
         near_bytes,
-        shape.spot,
+        bool(shape.spot),
         _reload_s(tick, group, member),
     )
 
@@ -164,7 +164,7 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
         sum([_nearness(tick, d, member) * size for d, size in info.components]),
-        view.shape.spot,
+        bool(view.shape.spot),
         _reload_s(tick, group, member),
     )
 

@@ -92,9 +92,7 @@ def estimates_at(
                 site.has_instance,
                 near / needed_bytes if needed_bytes else 1.0,
                 loss_s=loss_s,
-                loss_nanousd=round(
-                    site.price_nanousd_per_hour * loss_s * rate.share / NANO_HOUR_S
-                ),
+                loss_nanousd=round(site.price_nanousd_per_hour * loss_s * rate.share / NANO_HOUR_S),
             )
         )
     return found

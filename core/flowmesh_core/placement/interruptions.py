@@ -4,13 +4,13 @@
 training goes where it is not interrupted, and short work where it is cheap.
 """
 
-from flowmesh_core.placement.settings import SPOT_INTERRUPTIONS_PER_HOUR
+from flowmesh_core.placement.settings import INTERRUPTIONS_PER_HOUR
 
 _HOUR_S = 3600.0
 
 
 def expected_loss_s(
-    busy_s: float, reload_s: float, *, per_hour: float = SPOT_INTERRUPTIONS_PER_HOUR
+    busy_s: float, reload_s: float, *, per_hour: float = INTERRUPTIONS_PER_HOUR
 ) -> float:
     """Returns the seconds of work that an action loses by interruptions, on average.
 

@@ -24,7 +24,7 @@ RESERVATION_PATIENCE_S = 5.0
 RESERVATION_PATIENCE_LOADS = 2.0
 """And this many times the load of its engine, so that two tenants who alternate on one worker leave
 it working at least half of the time. Derived (ADR 5)."""
-SPOT_INTERRUPTIONS_PER_HOUR = 0.1
+INTERRUPTIONS_PER_HOUR = 0.1
 """How often a provider takes a spot worker away, per hour of its life. Chosen: providers publish
 from a few in a hundred a month to several a day, by kind of machine and region (ADR 73)."""
 SUNK_COST_SHARE = 0.1

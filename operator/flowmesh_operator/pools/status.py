@@ -107,9 +107,7 @@ def readiness(
             f"{figures.without_store} of {figures.connected} workers cannot reach the store and"
             f" take no work: {figures.store_problem}"
         )
-        return ConditionUpdate(
-            PoolCondition.READY, False, PoolReason.STORE_UNREACHABLE, message
-        )
+        return ConditionUpdate(PoolCondition.READY, False, PoolReason.STORE_UNREACHABLE, message)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
     if problem is not None:
         return ConditionUpdate(

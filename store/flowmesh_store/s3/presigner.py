@@ -119,8 +119,8 @@ class Presigner:
             parameters += f"&{name}={quote(value, safe='')}"
         path = f"{at.path}/{quote(key)}"
         request = f"{method}\n{path}\n{parameters}\n{lines}\n{names}\n{_UNSIGNED}"
-        signed = signature(moment.key, moment.text, request)
-        return f"{at.origin}{path}?{parameters}&X-Amz-Signature={signed}"
+        proof = signature(moment.key, moment.text, request)
+        return f"{at.origin}{path}?{parameters}&X-Amz-Signature={proof}"
 
     def _moment(self) -> _Moment:
         now, who = self.now(), self.credentials()
@@ -137,7 +137,7 @@ class Presigner:
         if who.token:
             query += f"&X-Amz-Security-Token={quote(who.token, safe='')}"
         is_of_day = last is not None and last.day == scope.day and last.who == who
-        key = last.key if last is not None and is_of_day else scope.key(who.secret_key)
+        key = last.key if last is not None and is_of_day else scope.key(who.secret_key or "")
         found = _Moment(second, who, scope.day, key, text_prefix(stamp, scope), query)
         self._last[:] = [found]
         return found

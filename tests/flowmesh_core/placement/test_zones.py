@@ -11,7 +11,7 @@ from tests.flowmesh_core.placement.builders import (
 )
 
 from flowmesh_core.costmodel import CostModel
-from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES
+from flowmesh_core.fleet.ready import NEGLIGIBLE_BYTES, WorkSize
 from flowmesh_core.fleet.snapshot import Tier, WorkerView
 from flowmesh_core.placement import candidates_of, decide, input_locality
 from flowmesh_core.placement.input_locality import InputLocality
@@ -20,7 +20,8 @@ GB = 10**9
 LLM = signature("llm", components={"m": 2 * GB})
 SQL = signature("sql", engine="data.sql")
 ROWS = ((digest("rows"), GB),)
-"""Of a large input."""
+WITH_ROWS = {"inputs": ROWS, "work": WorkSize(units=10.0, input_bytes=GB)}
+"""An action with a large input."""
 
 
 def zoned(name: str, zone: str, **more: object) -> WorkerView:
@@ -38,7 +39,7 @@ BUSY = {"near": {"m": Tier.DISK, "rows": Tier.DISK}, "draining": False, "memory_
 
 
 @pytest.mark.parametrize(
-    ("info", "fields"), [(LLM, {}), (SQL, {"inputs": ROWS})], ids=["component", "input"]
+    ("info", "fields"), [(LLM, {}), (SQL, WITH_ROWS)], ids=["component", "input"]
 )
 def test_work_goes_to_the_zone_that_has_its_content(info, fields) -> None:
     holder = zoned("holder", "a", **BUSY)
@@ -50,7 +51,7 @@ def test_work_goes_to_the_zone_that_has_its_content(info, fields) -> None:
 
 
 @pytest.mark.parametrize(
-    ("info", "fields"), [(LLM, {}), (SQL, {"inputs": ROWS})], ids=["component", "input"]
+    ("info", "fields"), [(LLM, {}), (SQL, WITH_ROWS)], ids=["component", "input"]
 )
 def test_the_worker_with_the_content_is_nearer_than_its_zone(info, fields) -> None:
     near = {"m": Tier.DISK, "rows": Tier.DISK}
@@ -74,7 +75,10 @@ def test_workers_without_a_zone_are_near_to_none() -> None:
 
 def test_a_draining_worker_s_copies_do_not_count() -> None:
     leaving = zoned("holder", "a", near={"m": Tier.DISK}, draining=True)
-    assert localities([leaving, zoned("of-a", "a"), zoned("of-b", "b")]) == {"of-a": 0.0, "of-b": 0.0}
+    assert localities([leaving, zoned("of-a", "a"), zoned("of-b", "b")]) == {
+        "of-a": 0.0,
+        "of-b": 0.0,
+    }
 
 
 def test_a_copy_in_the_zone_saves_no_time() -> None:

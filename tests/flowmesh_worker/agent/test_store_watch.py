@@ -34,7 +34,7 @@ class Looks:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_watch, "LOOK_AGAIN_S", 0.01)
+    monkeypatch.setattr(store_watch, "RETRY_S", 0.01)
     monkeypatch.setattr(store_watch, "LOOK_EVERY_S", 0.01)
 
 

@@ -238,7 +238,7 @@ class Agent:
             age_s=since_boot_s() - self._born_s,
             code_tenant=self._code_tenant,
             replicas=self.machine.replica_states() if self._hub is not None else msgspec.UNSET,
-            store_problem=self._problem_to_report(),
+            store_problem=self._problem_to_report() or msgspec.UNSET,
         )
 
     def sync(self, seq: int) -> Sync:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from flowmesh_core.errors import StoreError, StoreUnavailableError
 
 LOOK_EVERY_S = 15.0
-LOOK_AGAIN_S = 3.0
+RETRY_S = 3.0
 """Pause after a look that failed."""
 LOOK_WITHIN_S = 20.0
 UNANSWERED_MAX = 3
@@ -47,7 +47,7 @@ class StoreWatch:
     async def run(self, looked: Callable[[], None]) -> None:
         """Looks until cancelled; calls ``looked`` after each look."""
         while True:
-            pause_s = LOOK_AGAIN_S if self._unanswered or self.problem else LOOK_EVERY_S
+            pause_s = RETRY_S if self._unanswered or self.problem else LOOK_EVERY_S
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._soon.wait(), pause_s)
             self._soon.clear()
