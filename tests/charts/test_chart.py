@@ -143,9 +143,6 @@ def test_everyone_who_talks_to_a_bucket_trusts_its_private_authority() -> None:
         (mount,) = [m for m in container["volumeMounts"] if m["name"] == "store-ca"]
         assert location.ca == f"{mount['mountPath']}/ca.crt"
     assert environment(*values)["FLOWMESH_WORKER_STORE_CA_SECRET"] == "bucket-ca"
-    assert "FLOWMESH_WORKER_STORE_CA_SECRET" not in environment(*values[:2])
-    plain = environment("store.type=s3", "store.s3.url=s3://b", "store.s3.caSecret=bucket-ca")
-    assert parse_location(plain["FLOWMESH_STORE"]).ca
 
 
 @pytest.mark.parametrize("name", ["flowmesh-operator", "flowmesh-blobs"])

@@ -87,7 +87,7 @@ async def test_it_serves_with_tls_until_it_is_stopped(tmp_path: Path) -> None:
         assert code == OperatorExitCode.STOPPED, (tmp_path / "service.log").read_text()[-2000:]
 
 
-async def test_after_a_change_of_the_account_it_ends_and_serves_again_with_the_new_one(
+async def test_after_a_change_of_the_account_it_ends_to_be_started_with_the_new_one(
     tmp_path: Path,
 ) -> None:
     """The S3 server and the mounted Secret get another account under a running service."""
@@ -113,15 +113,6 @@ async def test_after_a_change_of_the_account_it_ends_and_serves_again_with_the_n
             (account / "AWS_SECRET_ACCESS_KEY").write_text("another")
             assert await asyncio.to_thread(process.wait, 60) == OperatorExitCode.STOPPED
             assert "AWS_SECRET_ACCESS_KEY changed" in (tmp_path / "service.log").read_text()
-            os.environ["AWS_SECRET_ACCESS_KEY"] = "another"  # as the kubelet starts it again
-            process = start(tmp_path, store, service_port, account)
-            try:
-                await until_healthy(url, authority)
-                async with open_blob_service(url, authority=authority) as views:
-                    await views.look()
-            finally:
-                process.kill()
-                process.wait(30)
 
 
 def test_a_store_that_is_no_bucket_ends_it_with_the_remedy(tmp_path: Path) -> None:
