@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import pytest
+from e2e.cluster.project_images import THIN
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json, condition, until
+from e2e.harness.pools import pool
 from e2e.harness.timeline import Timeline, pod_parts
 
 POOL = "thin"
@@ -44,6 +47,36 @@ def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
     assert status["observedGeneration"] == 1
     took = until(lambda: not fabric.workers(POOL), "the pool shrinks to no worker", 120)
     print_line(f"back to zero {took:.1f} s after the end")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"image": f"{THIN.name}-absent"}, "ErrImageNeverPull"),
+        ({"nodeSelector": {"flowmesh.test/there-is": "no-such-node"}}, "Unschedulable"),
+    ],
+)
+def test_a_pool_whose_pods_cannot_start_names_the_reason(
+    fabric: Fabric, wrong: Json, reason: str
+) -> None:
+    spec = {
+        "image": THIN.name,
+        "imagePullPolicy": "Never",
+        "engines": {"flavor": "thin"},
+        "minReplicas": 1,
+        "maxReplicas": 1,
+        "resources": {"cpu": 0.1, "memory": "256Mi"},
+        **wrong,
+    }
+    with pool(fabric, "cannot-start", spec):
+        fabric.kube.run(
+            *("wait", "fmwp/cannot-start", f"--namespace={NAMESPACE}", "--timeout=60s"),
+            f'--for=jsonpath={{.status.conditions[?(@.type=="Ready")].reason}}={reason}',
+        )
+        ready = condition(fabric.kube.get("fmwp", "cannot-start", f"--namespace={NAMESPACE}"),
+                          "Ready")  # fmt: skip
+        assert ready["status"] == "False"
+        assert "pod flowmesh-pool-cannot-start-" in ready["message"]
 
 
 def test_a_repeated_workflow_completes_from_the_cache_without_a_worker(

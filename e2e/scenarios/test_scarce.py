@@ -42,7 +42,7 @@ def test_work_moves_to_another_pool_when_a_pool_cannot_get_workers(
         fabric.completed(team, "patient")
         line.mark("complete")
         ready = condition(fabric.kube.get("fmwp", POOL, f"--namespace={NAMESPACE}"), "Ready")
-        assert (ready["status"], ready["reason"]) == ("False", "WorkersStuck")
+        assert (ready["status"], ready["reason"]) == ("False", "Unschedulable")
         assert "0 of 1 workers are connected" in ready["message"]
         until(lambda: not fabric.workers(POOL), "its worker is asked for no longer", 120)
         line.mark("withdrawn")

@@ -15,6 +15,7 @@ from flowmesh_control.auth.tls_certificate import TlsCertificate
 from flowmesh_control.blob_service.service import BlobServiceSettings, running_blob_service
 from flowmesh_control.observability.log_format import LogFormatError, formatter
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.access.store_account import account_changed
 from flowmesh_operator.exit_codes import OperatorExitCode
 from flowmesh_operator.settings import OperatorSettings, SettingsError, read_settings
 from flowmesh_operator.tasks import first, stop_event
@@ -40,7 +41,7 @@ def main() -> int:
 
 
 async def serve(settings: OperatorSettings) -> None:
-    """Serves until SIGTERM or SIGINT.
+    """Serves until SIGTERM or SIGINT, or until the bucket's account has changed.
 
     Raises:
         FlowMeshError: the store cannot be used, or the certificate.
@@ -52,10 +53,8 @@ async def serve(settings: OperatorSettings) -> None:
     )
     certificate = TlsCertificate.of(settings.tls_cert, settings.tls_key)
     async with running_blob_service(replace(service, certificate=certificate)):
-        if certificate is None:
-            await stop.wait()
-        else:
-            await first(stop.wait(), certificate.follow())
+        waits = [stop.wait(), account_changed(settings.store_account_dir, os.environ)]
+        await first(*waits, *([] if certificate is None else [certificate.follow()]))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,10 @@
 The chart's Job runs it. Keys are generated here and not in the chart's templates, so that the chart
 renders the same objects every time: ``helm template | kubectl apply`` twice changes no key. It
 never changes an existing Secret; of two Jobs at once, the first to create a Secret wins.
+
+A master key that was made before and is missing now is never replaced: the store's records are
+sealed with it. The key is made before everything else, and its making is recorded in a ConfigMap,
+so that the ConfigMap, or another Secret of this Job, shows that there was one.
 """
 
 import argparse
@@ -11,7 +15,7 @@ import datetime
 import json
 import secrets
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -27,11 +31,14 @@ from flowmesh_operator.kube.connection import load_configuration
 GATEWAY_TLS = "flowmesh-gateway-tls"
 ROUTER_TLS = "flowmesh-router-tls"
 MASTER_KEY = "flowmesh-master-key"
+MASTER_KEY_RECORD = "flowmesh-master-key-created"
+"""The ConfigMap that says that a master key was made."""
 STORE_OPERATOR = "flowmesh-store-operator"
 KEDA_PAIR = "flowmesh-keda-pair"
 _ACCESS, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 _KEDA_DAYS = 3650
 _STORE_KEY_BYTES = 30
+_MANAGED_BY, _THIS_JOB = "app.kubernetes.io/managed-by", "flowmesh-secrets"
 
 Content = dict[str, bytes]
 
@@ -60,12 +67,7 @@ class RequiredSecret:
 
     def manifest(self, content: Mapping[str, bytes]) -> dict[str, Any]:
         """Returns the Secret's manifest."""
-        labels = {
-            "app.kubernetes.io/name": "flowmesh",
-            "app.kubernetes.io/component": self.part,
-            "app.kubernetes.io/managed-by": "flowmesh-secrets",
-        }
-        meta = {"name": self.name, "labels": labels}
+        meta = _metadata(self.name, self.part)
         data = {key: base64.b64encode(value).decode() for key, value in content.items()}
         return {
             "apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": self.type, "data": data,
@@ -81,7 +83,7 @@ def wanted_secrets(
     store: bool,
     keda: bool,
 ) -> Iterator[RequiredSecret]:
-    """Yields the Secrets that an installation needs.
+    """Yields the Secrets that an installation needs, the master key first.
 
     Args:
         hosts: names that the gateway's certificate is valid for; none for no certificate.
@@ -93,6 +95,11 @@ def wanted_secrets(
         keda: whether KEDA reads the gateway's metrics.
     """
     now = datetime.datetime.now(datetime.UTC)
+    if master_key:
+        yield RequiredSecret(
+            MASTER_KEY, "operator", ("master-key",),
+            lambda: {"master-key": encode_ring(new_ring())},
+        )  # fmt: skip
     if hosts:
         yield RequiredSecret(
             GATEWAY_TLS, "operator", ("ca.crt", "tls.crt", "tls.key"),
@@ -102,11 +109,6 @@ def wanted_secrets(
         yield RequiredSecret(
             ROUTER_TLS, "router", ("ca.crt", "tls.crt", "tls.key"),
             lambda: gateway_certificate(router_hosts, days, now), type="kubernetes.io/tls",
-        )  # fmt: skip
-    if master_key:
-        yield RequiredSecret(
-            MASTER_KEY, "operator", ("master-key",),
-            lambda: {"master-key": encode_ring(new_ring())},
         )  # fmt: skip
     if store:
         pair = (_ACCESS, _SECRET)
@@ -121,43 +123,107 @@ def wanted_secrets(
 
 
 def create_missing(
-    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Sequence[RequiredSecret]
+    api: "kubernetes.client.CoreV1Api",
+    namespace: str,
+    wanted: Sequence[RequiredSecret],
+    *,
+    loses_results: bool = False,
 ) -> Iterator[str]:
     """Creates the Secrets that are missing; yields a line for each Secret.
 
     Args:
         api: the API server.
         namespace: the namespace of the Secrets.
-        wanted: the required Secrets.
+        wanted: the required Secrets, the master key first.
+        loses_results: replace a master key that is missing, and give up what it sealed.
 
     Raises:
-        BootstrapError: a Secret cannot be read or created, or lacks a key.
+        BootstrapError: a Secret cannot be read or created, or lacks a key, or is the master key of
+            an installation that had one.
     """
-    found = {w.name for w in wanted if _exists(api, namespace, w)}
+    found = {w.name: s for w in wanted if (s := _read(api, namespace, w)) is not None}
     for secret in wanted:
         if secret.name in found:
             yield f"Secret {secret.name} exists and is not changed"
-            continue
-        if _create(api, namespace, secret, secret.make()):
+        elif (
+            secret.name == MASTER_KEY
+            and not loses_results
+            and (_is_lost(api, namespace, secret, found.values()))
+        ):
+            raise _lost_key(namespace)
+        elif _create(api, namespace, secret, secret.make()):
             yield f"Secret {secret.name} was created"
-            continue
-        if not _exists(api, namespace, secret):
+        elif _read(api, namespace, secret) is None:
             raise BootstrapError(
                 "was created by another Job and deleted again",
                 where=f"Secret {namespace}/{secret.name}",
                 remedy="find out what deletes it, then run this Job again",
             )
-        yield f"Secret {secret.name} was created by another Job"
+        else:
+            yield f"Secret {secret.name} was created by another Job"
+        if secret.name == MASTER_KEY:
+            _record_master_key(api, namespace, secret)
 
 
-def _exists(api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret) -> bool:
-    """Whether a Secret exists; one that lacks a key is an error."""
+def _is_lost(
+    api: "kubernetes.client.CoreV1Api",
+    namespace: str,
+    secret: RequiredSecret,
+    others: Iterable["kubernetes.client.V1Secret"],
+) -> bool:
+    """Whether the missing master key was made before: whatever else this Job makes comes later."""
+    made = any((o.metadata.labels or {}).get(_MANAGED_BY) == _THIS_JOB for o in others)
+    if not made:
+        try:
+            api.read_namespaced_config_map(MASTER_KEY_RECORD, namespace)
+        except kubernetes.client.ApiException as e:
+            if e.status == HTTPStatus.NOT_FOUND:
+                return False
+            raise _refused("read its record", namespace, secret, e) from e
+    # Another Job may have made the key, and then the rest, since this one looked for it.
+    return _read(api, namespace, secret) is None
+
+
+def _lost_key(namespace: str) -> BootstrapError:
+    file = "/etc/flowmesh/master-key/master-key"
+    return BootstrapError(
+        "is missing, and the store's records are sealed with it: a new key would lose all results"
+        " and runs",
+        where=f"Secret {namespace}/{MASTER_KEY}",
+        remedy="restore it from a backup, or from an operator's pod that still runs: kubectl -n"
+        f" {namespace} exec deploy/flowmesh-operator -- cat {file} > master-key, then kubectl -n"
+        f" {namespace} create secret generic {MASTER_KEY} --from-file=master-key. With a new store,"
+        f" or to accept the loss, set masterKey.loseResults=true for one upgrade",
+    )
+
+
+def _record_master_key(
+    api: "kubernetes.client.CoreV1Api", namespace: str, secret: RequiredSecret
+) -> None:
+    """Writes down that there is a master key, also for one that an earlier release made."""
+    text = f"The master key of this installation is in the Secret {MASTER_KEY}."
+    body = {
+        "apiVersion": "v1", "kind": "ConfigMap", "data": {"about": text},
+        "metadata": _metadata(MASTER_KEY_RECORD, secret.part),
+    }  # fmt: skip
     try:
-        data = api.read_namespaced_secret(wanted.name, namespace).data or {}
+        api.create_namespaced_config_map(namespace, body)
+    except kubernetes.client.ApiException as e:
+        if e.status != HTTPStatus.CONFLICT:
+            raise _refused("record", namespace, secret, e) from e
+
+
+def _read(
+    api: "kubernetes.client.CoreV1Api", namespace: str, wanted: RequiredSecret
+) -> "kubernetes.client.V1Secret | None":
+    """Reads a Secret; None where there is none; one that lacks a key is an error."""
+    try:
+        found = api.read_namespaced_secret(wanted.name, namespace)
     except kubernetes.client.ApiException as e:
         if e.status == HTTPStatus.NOT_FOUND:
-            return False
+            return None
         raise _refused("read", namespace, wanted, e) from e
+    data = found.data or {}
     missing = [key for key in wanted.keys if not data.get(key)]
     if missing:
         raise BootstrapError(
@@ -166,7 +232,7 @@ def _exists(api: "kubernetes.client.CoreV1Api", namespace: str, wanted: Required
             remedy="restore it from a backup"
             + ("" if wanted.name == MASTER_KEY else ", or delete it: this Job creates a new one"),
         )
-    return True
+    return found
 
 
 def _create(
@@ -200,6 +266,15 @@ def _refused(
     )
 
 
+def _metadata(name: str, part: str) -> dict[str, Any]:
+    labels = {
+        "app.kubernetes.io/name": "flowmesh",
+        "app.kubernetes.io/component": part,
+        _MANAGED_BY: _THIS_JOB,
+    }
+    return {"name": name, "labels": labels}
+
+
 def _account(name: str) -> Content:
     return {_ACCESS: name.encode(), _SECRET: secrets.token_urlsafe(_STORE_KEY_BYTES).encode()}
 
@@ -224,6 +299,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--days", type=int, default=3650, help="validity of the certificate, days")
     parser.add_argument("--master-key", action="store_true", help="create the master key")
+    parser.add_argument(
+        "--lose-results",
+        action="store_true",
+        help="replace a master key that is missing, and give up the store's results and runs",
+    )
     parser.add_argument("--store", action="store_true", help="create the S3 server's account")
     parser.add_argument("--keda", action="store_true", help="create KEDA's client certificate")
     return parser
@@ -240,7 +320,8 @@ def main(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     try:
         load_configuration()
-        for line in create_missing(kubernetes.client.CoreV1Api(), given.namespace, wanted):
+        api, loses = kubernetes.client.CoreV1Api(), given.lose_results
+        for line in create_missing(api, given.namespace, wanted, loses_results=loses):
             sys.stdout.write(f"{line}\n")
     except FlowMeshError as e:
         sys.stderr.write(f"{e}\n")

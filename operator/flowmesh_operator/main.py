@@ -12,6 +12,7 @@ import kopf
 from flowmesh_control.observability.log_format import LogFormatError, formatter
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.errors import FlowMeshError
+from flowmesh_operator.access.store_account import account_changed
 from flowmesh_operator.exit_codes import OperatorExitCode
 from flowmesh_operator.handlers.watches import Seen, registry_of
 from flowmesh_operator.kube.client import KubeClient
@@ -82,9 +83,17 @@ async def serve(settings: OperatorSettings) -> None:
         await check_definitions(api)
         log.info("%s watches and waits for the lease", settings.identity)
         try:
-            await first(lead(api, mirror, settings, stop), watches.run())
+            follow = _follow_account(settings, stop)
+            await first(lead(api, mirror, settings, stop), watches.run(), follow)
         finally:
             await watches.stop()
+
+
+async def _follow_account(settings: OperatorSettings, stop: asyncio.Event) -> None:
+    """Stops this process, and hands the lead over, when the bucket's account has changed."""
+    await account_changed(settings.store_account_dir, os.environ)
+    stop.set()
+    await asyncio.Event().wait()
 
 
 async def watch(settings: OperatorSettings, seen: Seen, stop: asyncio.Event) -> None:

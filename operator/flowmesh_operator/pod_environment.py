@@ -22,6 +22,8 @@ class PodEnvironment:
         blob_service: ``https://host:port`` of the blob service; empty for a directory.
         ca_secret: the Secret whose ``ca.crt`` workers trust for gateway and blob service; none if
             empty.
+        store_ca_secret: the Secret whose ``ca.crt`` workers trust for the bucket's server; none if
+            empty.
         store_claim: the PersistentVolumeClaim of a store that is a directory; none if empty.
         operator_labels: labels of the gateway's pods, for the NetworkPolicy.
         blob_service_labels: labels of the blob service's pods.
@@ -42,6 +44,7 @@ class PodEnvironment:
     store: str
     blob_service: str = ""
     ca_secret: str = ""
+    store_ca_secret: str = ""
     store_claim: str = ""
     operator_labels: dict[str, str] = field(
         default_factory=lambda: {

@@ -54,11 +54,15 @@ class OperatorSettings:
             empty.
         state_folder: a folder that survives restarts of the container (``FLOWMESH_STATE_DIR``), so
             that a run that ends the process is found; none if empty.
+        store_account_dir: where the Secret with the bucket's account is mounted, of which the
+            process has the values in its environment: it ends when they have changed.
         watch_workers: how many objects the watches handle at a time.
         sync_window_s: after a takeover, how long workers may take to report what they run.
         worker_gateway: the gateway's address for pools' pods; its Service by default.
         worker_store: the store's address for them; ``store`` by default.
         worker_ca_secret: the Secret whose ``ca.crt`` they trust for the gateway; none if empty.
+        worker_store_ca_secret: the Secret whose ``ca.crt`` they trust for the bucket's server; the
+            system's certificates if empty.
         worker_blob_service: the blob service's address for them, where the store is a bucket; its
             Service by default.
         blob_service_port: where the blob service listens, with ``gateway_host``.
@@ -100,11 +104,13 @@ class OperatorSettings:
     loses_results: bool = False
     worker_token: str = field(default="", repr=False)
     state_folder: Path | None = None
+    store_account_dir: Path | None = None
     watch_workers: int = 200
     sync_window_s: float = 3.0
     worker_gateway: str = ""
     worker_store: str = ""
     worker_ca_secret: str = ""
+    worker_store_ca_secret: str = ""
     worker_blob_service: str = ""
     blob_service_port: int = 8472
     worker_store_claim: str = ""
@@ -131,6 +137,7 @@ class OperatorSettings:
             gateway=self.worker_gateway or service,
             store=self.worker_store or self.store,
             ca_secret=self.worker_ca_secret,
+            store_ca_secret=self.worker_store_ca_secret,
             blob_service=self._blob_service,
             store_claim=self.worker_store_claim,
             operator_labels={key.strip(): value.strip() for key, _, value in labels},
@@ -191,11 +198,13 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         request_log_days=reader.whole("REQUEST_LOG_DAYS", defaults.request_log_days),
         worker_token=reader.text("WORKER_TOKEN"),
         state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,
+        store_account_dir=Path(file) if (file := reader.text("STORE_ACCOUNT_DIR")) else None,
         watch_workers=reader.whole("WATCH_WORKERS", defaults.watch_workers),
         sync_window_s=reader.seconds("SYNC_WINDOW_S", defaults.sync_window_s),
         worker_gateway=reader.text("WORKER_GATEWAY"),
         worker_store=reader.text("WORKER_STORE"),
         worker_ca_secret=reader.text("WORKER_CA_SECRET"),
+        worker_store_ca_secret=reader.text("WORKER_STORE_CA_SECRET"),
         worker_blob_service=reader.text("WORKER_BLOB_SERVICE"),
         blob_service_port=reader.whole("BLOB_SERVICE_PORT", defaults.blob_service_port),
         worker_store_claim=reader.text("WORKER_STORE_CLAIM"),

@@ -31,7 +31,7 @@ class Receipt:
 
     @property
     def executed(self) -> int:
-        """Attempts that it paid for, in whole or in part."""
+        """Actions that ran to a result for it, as :attr:`Run.executed` counts them."""
         return self.document.executed
 
     @property
@@ -53,7 +53,7 @@ class Receipt:
             {
                 "step": line.step,
                 "ran": line.executed,
-                "reused": line.hits,
+                "reused": line.hits + line.in_flight,
                 "paid, $": f"{line.paid_nanousd / _NANO:f}",
                 "saved, $": f"{line.saved_nanousd / _NANO:f}",
             }

@@ -91,6 +91,7 @@ class PoolSpec(ScenarioModel):
         prewarm: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
             workers load engines on demand.
         trust: of its workers.
+        spot: whether their provider may take them away, which placement counts; faults do so.
         start: how a worker starts: ``pod`` (image present), ``pull`` (image pulled) or ``lease``.
         disk: the disk of a new worker: empty (``fresh``), or that of a worker of this pool that
             was drained (``reused``), as with a paused machine or a volume claim.
@@ -110,6 +111,7 @@ class PoolSpec(ScenarioModel):
     engines: tuple[str, ...] = ()
     labels: dict[str, str] = {}
     zone: str = "a"
+    spot: bool = False
     autoscale: bool = False
     prewarm: bool = True
     target_s: Positive = 60.0

@@ -2,13 +2,16 @@
 
 import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 from yarl import URL
 
 from flowmesh_core.errors import StoreError, StoreFullError, StoreUnavailableError
+from flowmesh_store.trusted_authority import TrustedAuthority
 
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")
 _HTTP_OK = 200
@@ -32,8 +35,15 @@ class ObjectExistsError(StoreError):
 class SignedObjects:
     """Sends requests with presigned URLs; errors name the object, never the signature."""
 
-    def __init__(self, http: aiohttp.ClientSession) -> None:
+    def __init__(self, http: aiohttp.ClientSession, authority: Path | None = None) -> None:
+        """Keeps the arguments.
+
+        Args:
+            http: sends.
+            authority: PEM certificates to trust for the bucket's server; None for the system's.
+        """
         self._http = http
+        self._authority = TrustedAuthority(authority)
 
     @asynccontextmanager
     async def get(self, url: str) -> AsyncIterator[aiohttp.ClientResponse | None]:
@@ -43,7 +53,7 @@ class SignedObjects:
             UrlRefusedError: the URL is not valid (any more).
             StoreUnavailableError, StoreError: the server did not answer, or refused.
         """
-        async with _translated(url), self._http.get(URL(url, encoded=True)) as response:
+        async with _translated(url), self._request("GET", url) as response:
             if response.status == _HTTP_NOT_FOUND:
                 await _require_bucket(url, response)
                 yield None
@@ -56,7 +66,7 @@ class SignedObjects:
 
         Raises: as :meth:`get`.
         """
-        async with _translated(url), self._http.head(URL(url, encoded=True)) as response:
+        async with _translated(url), self._request("HEAD", url) as response:
             if response.status == _HTTP_NOT_FOUND:
                 return None
             await _require_ok(url, response)
@@ -78,20 +88,33 @@ class SignedObjects:
         headers = {"Content-Length": str(len(data)), **(condition or {})}
         async with (
             _translated(url),
-            self._http.put(
-                URL(url, encoded=True), data=io.BytesIO(data), headers=headers
-            ) as answer,
+            self._request("PUT", url, data=io.BytesIO(data), headers=headers) as answer,
         ):
             if answer.status in _HTTP_CONFLICTS:
                 raise ObjectExistsError(f"there is an object already ({answer.status})")
             await _require_ok(url, answer)
             return answer.headers.get("ETag", "")
 
+    def _request(
+        self, method: str, url: str, **more: Any
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        tls = self._authority.context()
+        return self._http.request(
+            method, URL(url, encoded=True), ssl=tls, allow_redirects=method != "HEAD", **more
+        )
+
 
 @asynccontextmanager
 async def _translated(url: str) -> AsyncIterator[None]:
     try:
         yield
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise StoreUnavailableError(
+            f"the certificate of the bucket's server is not trusted: {error}",
+            where=_object(url),
+            remedy="name the Secret with the authority's ca.crt in store.s3.caSecret (workers:"
+            " --store-ca)",
+        ) from error
     except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
         raise StoreUnavailableError(
             f"the store did not answer: {error!r}",

@@ -23,6 +23,7 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_operator.pools.objects import WANTED_METRIC
 from flowmesh_operator.settings import read_settings
 from flowmesh_serving.router.settings import parse_settings
+from flowmesh_store.s3.location import parse_location
 from flowmesh_store.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -126,6 +127,33 @@ def test_operator_and_blob_service_have_the_bucket_s_credentials_and_workers_non
     job = next(o for o in objects() if o["metadata"]["name"].startswith("flowmesh-secrets-"))
     (container,) = job["spec"]["template"]["spec"]["containers"]
     assert "flowmesh-blobs.fabric.svc" in container["args"], "a name of the certificate"
+
+
+def test_everyone_who_talks_to_a_bucket_trusts_its_private_authority() -> None:
+    endpoint = "store.s3.url=s3://b/p?endpoint=https://s3.example.com"
+    values = ("store.type=s3", endpoint, "store.s3.caSecret=bucket-ca")
+    for name in ("flowmesh-operator", "flowmesh-blobs"):
+        pod = find("Deployment", name, *values)["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        set_ = {item["name"]: item.get("value", "") for item in container["env"]}
+        location = parse_location(set_["FLOWMESH_STORE"])
+        assert location.endpoint == "https://s3.example.com"
+        (volume,) = [v for v in pod["volumes"] if v["name"] == "store-ca"]
+        assert volume["secret"]["secretName"] == "bucket-ca"
+        (mount,) = [m for m in container["volumeMounts"] if m["name"] == "store-ca"]
+        assert location.ca == f"{mount['mountPath']}/ca.crt"
+    assert environment(*values)["FLOWMESH_WORKER_STORE_CA_SECRET"] == "bucket-ca"
+
+
+@pytest.mark.parametrize("name", ["flowmesh-operator", "flowmesh-blobs"])
+def test_a_process_with_the_bucket_s_account_follows_its_secret(name: str) -> None:
+    pod = find("Deployment", name)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (mount,) = [m for m in container["volumeMounts"] if m["name"] == "store-account"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "store-account"]
+    set_ = {item["name"]: item.get("value", "") for item in container["env"]}
+    assert set_["FLOWMESH_STORE_ACCOUNT_DIR"] == mount["mountPath"]
+    assert [{"secretRef": {"name": volume["secret"]["secretName"]}}] == container["envFrom"]
 
 
 def test_a_store_that_is_a_volume_has_no_blob_service() -> None:
@@ -274,7 +302,7 @@ def test_no_rule_reads_secrets_or_config_maps_of_users() -> None:
             for rule in made["rules"]:
                 if made["metadata"]["name"] == "flowmesh-secrets":
                     assert made["kind"] == "Role"
-                    assert rule["resources"] == ["secrets"]
+                    assert rule["resources"] in (["secrets"], ["configmaps"])
                     assert rule["verbs"] == ["create"] or rule["resourceNames"], rule
                     continue
                 assert not {"secrets", "configmaps", "*"} & set(rule.get("resources", ())), made

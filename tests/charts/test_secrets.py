@@ -72,6 +72,34 @@ def test_applying_the_chart_and_its_job_twice_changes_no_key(
     api_server.kubectl("delete", "--wait=false", "-f", "-", given=without_test(later))
 
 
+def test_an_upgrade_does_not_replace_a_master_key_that_is_missing(
+    api_server: ApiServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the rights of the Job's own account alone, also where it makes no other Secret."""
+    namespace = api_server.namespace()
+    only_key = ("gateway.tls.existingSecret=a", "router.tls.existingSecret=r", *STORES["volume"])
+    values = (*only_key, "masterKey.loseResults=true")
+    made = list(yaml.safe_load_all(render(*values, namespace=namespace)))
+    rights = [o for o in made if o and o["metadata"]["name"] == "flowmesh-secrets"]
+    api_server.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(rights))
+    monkeypatch.setenv("KUBECONFIG", str(as_account(api_server, namespace, tmp_path)))
+    args = the_job(made)["spec"]["template"]["spec"]["containers"][0]["args"]
+    usual = [word for word in args if word != "--lose-results"]
+    assert len(usual) < len(args)
+    assert main(usual) == 0
+    before = kept(api_server, namespace)
+    api_server.kubectl("delete", "secret", "flowmesh-master-key", "-n", namespace)
+    assert main(usual) == 1
+    assert "is missing, and the store's records are sealed with it" in capsys.readouterr().err
+    assert kept(api_server, namespace) == {}
+    assert main(args) == 0
+    assert kept(api_server, namespace).keys() == before.keys()
+    assert kept(api_server, namespace) != before
+
+
 def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
     api_server: ApiServer, tmp_path: Path
 ) -> None:
@@ -97,6 +125,28 @@ def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
         assert now == {name: {"key": f"of {name}".encode()} for name in theirs}
     said = helm("uninstall", *release, "--no-hooks").stdout
     assert set(kept(api_server, namespace)) == set(theirs), said
+
+
+def test_an_upgrade_replaces_the_s3_server_after_a_change_of_its_account(
+    api_server: ApiServer,
+) -> None:
+    namespace = api_server.namespace()
+    release = ["flowmesh", "--namespace", namespace, f"--kubeconfig={api_server.kubeconfig}"]
+    release += [str(CHART), "--set", REGISTRY, "--no-hooks"]
+    seen = []
+    for verb, secret in (("install", "one"), ("upgrade", "two")):
+        words = ("create", "secret", "generic", "flowmesh-store-operator", "-n", namespace)
+        made = api_server.kubectl(
+            *words, f"--from-literal=AWS_SECRET_ACCESS_KEY={secret}", "--dry-run=client", "-oyaml"
+        )
+        api_server.kubectl("apply", "-f", "-", given=made.stdout)
+        helm(verb, *release)
+        template = api_server.get("deployment", "flowmesh-store", "-n", namespace)["spec"][
+            "template"
+        ]
+        seen.append(template["metadata"]["annotations"]["flowmesh.dev/account"])
+    helm("uninstall", *release[:4], "--no-hooks")
+    assert seen[0] != seen[1]
 
 
 def the_job(rendered: list[dict[str, Any]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 HOSTS = ("flowmesh-gateway.fabric.svc", "localhost")
 ROUTERS = ("flowmesh-router.fabric.svc",)
 NAMES = (
-    "flowmesh-gateway-tls", "flowmesh-router-tls", "flowmesh-master-key",
+    "flowmesh-master-key", "flowmesh-gateway-tls", "flowmesh-router-tls",
     "flowmesh-store-operator", "flowmesh-keda-pair",
 )  # fmt: skip
 
@@ -76,6 +76,59 @@ def test_only_what_is_missing_is_made(
     now = contents(api_server, namespace)
     assert now.pop("flowmesh-gateway-tls") != made.pop("flowmesh-gateway-tls")
     assert now == made
+
+
+@pytest.mark.parametrize("others", ["with the other Secrets", "alone"])
+def test_a_master_key_that_was_made_before_is_not_replaced(
+    api_server: ApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    others: str,
+) -> None:
+    namespace = api_server.namespace()
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    job = ["--namespace", namespace, "--master-key"]
+    job += ["--store", "--host", HOSTS[0]] if others != "alone" else []
+    assert main(job) == 0
+    made = contents(api_server, namespace)
+    api_server.kubectl("delete", "secret", "flowmesh-master-key", "-n", namespace)
+    for _ in range(2):
+        assert main(job) == 1
+    said = capsys.readouterr().err
+    assert f"Secret {namespace}/flowmesh-master-key: is missing" in said
+    assert "exec deploy/flowmesh-operator -- cat" in said
+    assert "masterKey.loseResults=true" in said
+    now = contents(api_server, namespace)
+    assert now == {name: data for name, data in made.items() if name != "flowmesh-master-key"}
+    assert main([*job, "--lose-results"]) == 0
+    assert contents(api_server, namespace)["flowmesh-master-key"] != made["flowmesh-master-key"]
+    assert main(job) == 0
+
+
+def test_a_key_of_an_earlier_release_is_recorded_and_then_not_replaced_either(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api
+) -> None:
+    namespace = api_server.namespace()
+    words = ("create", "secret", "generic", "flowmesh-master-key", "-n", namespace)
+    api_server.kubectl(*words, "--from-literal=master-key=00:" + "ab" * 32)
+    only_key = [s for s in everything() if s.name == "flowmesh-master-key"]
+    list(create_missing(api, namespace, only_key))
+    api_server.kubectl("delete", "secret", "flowmesh-master-key", "-n", namespace)
+    with pytest.raises(BootstrapError, match="is missing"):
+        list(create_missing(api, namespace, everything()))
+    assert contents(api_server, namespace) == {}
+
+
+def test_secrets_of_others_are_no_sign_of_an_earlier_installation(
+    api_server: ApiServer, api: kubernetes.client.CoreV1Api
+) -> None:
+    namespace = api_server.namespace()
+    words = ("create", "secret", "generic", "flowmesh-store-operator", "-n", namespace)
+    api_server.kubectl(
+        *words, "--from-literal=AWS_ACCESS_KEY_ID=a", "--from-literal=AWS_SECRET_ACCESS_KEY=b"
+    )
+    list(create_missing(api, namespace, everything()))
+    assert set(contents(api_server, namespace)) == set(NAMES)
 
 
 def test_of_concurrent_jobs_the_first_wins_and_all_agree(api_server: ApiServer) -> None:

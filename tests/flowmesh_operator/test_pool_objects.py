@@ -312,3 +312,18 @@ def test_a_volume_claim_is_written_by_one_worker_at_a_time() -> None:
     assert spec["strategy"] == {"type": "Recreate"}
     volumes = {v["name"]: v for v in spec["template"]["spec"]["volumes"]}
     assert volumes["cache"]["persistentVolumeClaim"] == {"claimName": "kept"}
+
+
+def test_workers_trust_the_authority_of_a_bucket_where_one_is_configured() -> None:
+    (made,) = [
+        o
+        for o in wanted_objects(make_pool({}), replace(AROUND, store_ca_secret="bucket-ca"))
+        if o["kind"] == "Deployment"
+    ]
+    pod = made["spec"]["template"]["spec"]
+    (worker,) = pod["containers"]
+    (mount,) = [m for m in worker["volumeMounts"] if m["name"] == "store-ca"]
+    (volume,) = [v for v in pod["volumes"] if v["name"] == "store-ca"]
+    assert f"--store-ca={mount['mountPath']}/ca.crt" in worker["args"]
+    assert volume["secret"]["secretName"] == "bucket-ca"
+    assert volume["secret"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]

@@ -64,9 +64,12 @@ class Cluster:
         lone["metadata"] = {**template["metadata"], "name": name}
         at = ("-n", self.made.own)
         self.made.server.kubectl("create", "-f", "-", *at, given=json.dumps(lone))
-        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        words = ("patch", "pod", name, "--subresource=status", "--type=merge", "-p")
-        self.made.server.kubectl(*words, json.dumps(ready), *at)
+        self.say(name, conditions=[{"type": "Ready", "status": "True"}])
+
+    def say(self, pod: str, **status: Any) -> None:
+        """Sets a pod's status, as scheduler and kubelet would."""
+        words = ("patch", "pod", pod, "--subresource=status", "--type=merge", "-p")
+        self.made.server.kubectl(*words, json.dumps({"status": status}), "-n", self.made.own)
 
     def cost(self, pod: str) -> str:
         path = f"jsonpath={{.metadata.annotations.{COST}}}"
@@ -169,6 +172,32 @@ def test_a_token_admits_workers_of_its_pool_and_of_no_other(cluster: Cluster) ->
     made.end("mine-1", signal.SIGKILL)
     cluster.delete("mine")
     cluster.delete("theirs")
+
+
+def test_a_pool_names_what_its_pods_wait_for_and_forgets_it(cluster: Cluster) -> None:
+    cluster.pool("stuck", minReplicas=1, maxReplicas=1)
+    until(lambda: cluster.size("stuck") == 1, "a worker is asked for")
+    cluster.pod("stuck", "stuck-1")
+
+    def reason(expected: str) -> str:
+        until(lambda: cluster.condition("stuck", "Ready").get("reason") == expected, expected)
+        return str(cluster.condition("stuck", "Ready")["message"])
+
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    cluster.say("stuck-1", conditions=[{**scheduled, "message": "0/1 nodes are available"}])
+    assert "0/1 nodes are available" in reason("Unschedulable")
+    state = {"waiting": {"reason": "ImagePullBackOff", "message": "Back-off pulling image"}}
+    worker = {"name": "worker", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
+    cluster.say(
+        "stuck-1",
+        conditions=[{"type": "PodScheduled", "status": "True"}],
+        containerStatuses=[{**worker, "state": state}],
+    )
+    assert "pod stuck-1: Back-off pulling image" in reason("ImagePullBackOff")
+    cluster.say("stuck-1", containerStatuses=[])
+    assert reason("WorkersStarting") == "0 of 1 workers are connected"
+    cluster.made.server.kubectl("delete", "pod", "stuck-1", "-n", cluster.made.own, "--now")
+    cluster.delete("stuck")
 
 
 def test_an_invalid_pool_gets_a_refused_condition(cluster: Cluster) -> None:

@@ -41,6 +41,8 @@ def test_an_s3_address_gives_bucket_prefix_endpoint_and_region() -> None:
     assert (location.endpoint, location.region) == ("http://127.0.0.1:7070", "eu-west-3")
     assert parse_location(location.url) == location
     assert location.key("cas/x") == "p/q/cas/x"
+    trusting = parse_location("s3://b?endpoint=https://host&ca=/etc/ca.crt")
+    assert (trusting.ca, parse_location(trusting.url)) == ("/etc/ca.crt", trusting)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 import os
 import shutil
 import socket
+import ssl
 import subprocess
 import time
 import urllib.error
@@ -48,19 +49,36 @@ def set_credentials(environment: "os._Environ[str]") -> None:
         environment.pop(name, None)
 
 
-@contextlib.contextmanager
-def running(
-    program: str, directory: Path, *options: str, bucket: bool = True
-) -> Iterator[S3Server]:
-    """Starts the server as the chart does, makes a bucket, and ends the server at the end."""
-    data = directory / "buckets"
-    data.mkdir(parents=True)
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(
+    program: str,
+    directory: Path,
+    *options: str,
+    bucket: bool = True,
+    port: int = 0,
+    secret: str = SECRET_KEY,
+    certificate: Path | None = None,
+) -> Iterator[S3Server]:
+    """Starts the server as the chart does, makes a bucket, and ends the server at the end.
+
+    With ``certificate``, a folder with ca.crt, tls.crt and tls.key, it serves TLS.
+    """
+    data = directory / "buckets"
+    data.mkdir(parents=True, exist_ok=True)
+    port = port or free_port()
     environment = {
-        **os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": SECRET_KEY,
+        **os.environ, "ROOT_ACCESS_KEY": ACCESS_KEY, "ROOT_SECRET_KEY": secret,
     }  # fmt: skip
+    if certificate is not None:
+        names = {"--cert": "tls.crt", "--key": "tls.key"}
+        options += tuple(w for key, name in names.items() for w in (key, str(certificate / name)))
+    authority = None if certificate is None else certificate / "ca.crt"
     with (directory / "server.log").open("wb") as log:
         process = subprocess.Popen(
             [program, "--port", f"127.0.0.1:{port}", "--keep-alive", "--quiet", *options,
@@ -68,11 +86,12 @@ def running(
             env=environment, stdout=log, stderr=log, cwd=directory,
         )  # fmt: skip
         try:
-            server = S3Server(f"http://127.0.0.1:{port}", data)
-            _await_start(server, process, directory / "server.log")
+            server = S3Server(f"http{'s' if authority else ''}://127.0.0.1:{port}", data)
+            _await_start(server, process, directory / "server.log", authority)
             client = boto3.client(
                 "s3", endpoint_url=server.endpoint, region_name="us-east-1",
-                aws_access_key_id=ACCESS_KEY, aws_secret_access_key=SECRET_KEY,
+                aws_access_key_id=ACCESS_KEY, aws_secret_access_key=secret,
+                verify=str(authority) if authority else None,
             )  # fmt: skip
             if bucket:
                 client.create_bucket(Bucket=BUCKET)
@@ -83,13 +102,16 @@ def running(
             process.wait(30)
 
 
-def _await_start(server: S3Server, process: "subprocess.Popen[bytes]", log: Path) -> None:
+def _await_start(
+    server: S3Server, process: "subprocess.Popen[bytes]", log: Path, authority: Path | None
+) -> None:
+    tls = ssl.create_default_context(cafile=authority) if authority else None
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"versitygw ended: {log.read_text()[-2000:]}")
         try:
-            urllib.request.urlopen(server.endpoint, timeout=5).close()
+            urllib.request.urlopen(server.endpoint, timeout=5, context=tls).close()
         except urllib.error.HTTPError as answered:
             answered.close()
             return

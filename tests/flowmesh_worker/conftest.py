@@ -4,9 +4,10 @@ import asyncio
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,11 @@ from flowmesh_core.protocol.messages import (
 from flowmesh_core.protocol.results import Artifact, content_artifact
 from flowmesh_core.units import Digest
 from flowmesh_store.datasets import read_dataset, rows_to_chunks
+from flowmesh_store.reachability import look_at
 from flowmesh_store.store import Store, open_store
 from flowmesh_store.tree import store_tree
 from flowmesh_worker.agent.agent import Agent
+from flowmesh_worker.agent.store_watch import StoreWatch
 from flowmesh_worker.engines.registry import Engines, installed_engines
 from flowmesh_worker.settings import WorkerSettings
 from flowmesh_worker.shape import describe
@@ -205,16 +208,29 @@ class World:
         }
         return WorkerSettings(**(defaults | changes))
 
-    def agent(self, settings: WorkerSettings, blobs: Any = None, hub: Any = None) -> Agent:
-        """An agent that does not run yet."""
+    def agent(
+        self,
+        settings: WorkerSettings,
+        blobs: Any = None,
+        hub: Any = None,
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> Agent:
+        """An agent that does not run yet; ``look`` looks at the store in its place."""
         shape = describe(settings, None, self.engines)
         store = OneView(blobs) if blobs else self.store
-        return Agent(settings, shape, self.engines, store, hub=hub)
+        watch = StoreWatch(look or partial(look_at, self.store))
+        return Agent(settings, shape, self.engines, store, watch, hub=hub)
 
-    async def worker(self, blobs: Any = None, hub: Any = None, **changes: Any) -> Agent:
-        """An agent in this process, joined; ``hub`` makes its hub."""
+    async def worker(
+        self,
+        blobs: Any = None,
+        hub: Any = None,
+        look: Callable[[], Awaitable[None]] | None = None,
+        **changes: Any,
+    ) -> Agent:
+        """An agent in this process, joined; ``hub`` makes its hub, ``look`` looks at the store."""
         settings = self.settings(**changes)
-        agent = self.agent(settings, blobs, hub)
+        agent = self.agent(settings, blobs, hub, look)
         task = asyncio.get_running_loop().create_task(agent.run())
 
         async def leave() -> None:

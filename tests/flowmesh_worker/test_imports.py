@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_store.sigv4 import signed_headers
 from flowmesh_worker.engine_api import BlobInput, HostSettings, Result, Work
 from flowmesh_worker.engines.egress.addresses import (
     ALLOW_VARIABLE,
@@ -20,7 +21,6 @@ from flowmesh_worker.engines.egress.addresses import (
 )
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
-from flowmesh_worker.engines.imports.sigv4 import signed_headers
 from flowmesh_worker.secret_values import SecretValues
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "flowmesh_store"))

@@ -109,6 +109,7 @@ SHAPE = WorkerShape(
     sandbox="landlock",
     sandbox_minimum="weak",
     single_tenant=True,
+    spot=True,
 )
 PROGRESS = AttemptProgress(
     attempt_id="ns-a/0a/1",
@@ -229,6 +230,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         age_s=33.25,
         code_tenant="team-a",
         replicas=(REPLICA_STATE,),
+        store_problem="the store did not answer",
     ),
     "sync": Sync(
         seq=8,
@@ -242,6 +244,7 @@ WORKER_MESSAGES: dict[str, WorkerMessage] = {
         goodbye=True,
         checkpoints=(CHECKPOINT,),
         replicas=(REPLICA_STATE,),
+        store_problem="the store did not answer",
     ),
     "empty sync": Sync(seq=9),
 }

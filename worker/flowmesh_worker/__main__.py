@@ -11,13 +11,16 @@ import os
 import signal
 import sys
 from contextlib import AsyncExitStack
+from functools import partial
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_store.blob_service.views import is_blob_service, open_blob_service
 from flowmesh_store.blobs import BlobViews
+from flowmesh_store.reachability import look_at
 from flowmesh_store.retrying_blobs import RetryingViews, with_retries
 from flowmesh_store.store import open_store
 from flowmesh_worker.agent.agent import Agent
+from flowmesh_worker.agent.store_watch import StoreWatch
 from flowmesh_worker.energy import EnergyMeter, NvmlMeter, RaplMeter
 from flowmesh_worker.engines.code.call_limits import machine_groups
 from flowmesh_worker.engines.code.sandbox_level import CodeSandbox, detect_level
@@ -88,7 +91,7 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
     async with AsyncExitStack() as stack:
         devices = None if settings.cpu_only else find_devices()
         engines = installed_engines(on_devices=devices is not None)
-        views = await _open_views(settings, stack)
+        views, watch = await _open_store(settings, stack)
         meter: EnergyMeter | None = None
         if devices is not None:
             meter = NvmlMeter(stack.enter_context(nvml()))
@@ -100,6 +103,7 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
             shape,
             engines,
             views,
+            watch,
             devices=devices,
             meter=meter,
             hub=lambda post: HubProcess(settings.name, post, settings.peer_port),
@@ -114,18 +118,23 @@ async def run_worker(settings: WorkerSettings, sandbox: CodeSandbox) -> None:
         await agent.run()
 
 
-async def _open_views(settings: WorkerSettings, stack: AsyncExitStack) -> BlobViews:
+async def _open_store(
+    settings: WorkerSettings, stack: AsyncExitStack
+) -> tuple[BlobViews, StoreWatch]:
     """Opens the store, or the blob service in its place; it is closed with the stack.
 
     Raises:
         StoreError: the store cannot be used.
     """
     if is_blob_service(settings.store):
-        service = open_blob_service(settings.store, authority=settings.gateway_ca)
-        return RetryingViews(await stack.enter_async_context(service))
+        opened = open_blob_service(
+            settings.store, authority=settings.gateway_ca, store_authority=settings.store_ca
+        )
+        service = await stack.enter_async_context(opened)
+        return RetryingViews(service), StoreWatch(service.look)
     store = open_store(settings.store)
     stack.callback(store.close)
-    return with_retries(store)
+    return with_retries(store), StoreWatch(partial(look_at, store))
 
 
 if __name__ == "__main__":

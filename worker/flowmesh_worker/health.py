@@ -1,8 +1,8 @@
 """Files that a kubelet's probes check: the worker is alive, and it has joined.
 
-Files instead of a port, since nothing connects to a worker. ``ready`` is never removed while the
-worker runs: without a control plane the worker continues its attempts, and must not be the pod that
-Kubernetes removes first.
+Files instead of a port, since nothing connects to a worker. ``ready`` stays without a control plane
+and while the worker has attempts: it continues them, and must not be the pod that Kubernetes
+removes first. Only an idle worker that cannot reach the store is not ready any more.
 """
 
 import asyncio
@@ -25,6 +25,11 @@ class Health:
         """Records that the control plane has accepted the worker."""
         if self._folder is not None:
             (self._folder / "ready").touch()
+
+    def mark_not_ready(self) -> None:
+        """Records that the worker can do no work."""
+        if self._folder is not None:
+            (self._folder / "ready").unlink(missing_ok=True)
 
     async def touch_periodically(self) -> None:
         """Touches ``alive`` at a fixed interval until cancelled."""

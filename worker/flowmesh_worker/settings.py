@@ -28,12 +28,15 @@ class WorkerSettings:
             connection; None for the system's.
         store: address of the store, as ``open_store`` reads it; or that of the blob service,
             ``https://host:port``, whose certificate ``gateway_ca`` must sign too.
+        store_ca: certificates to trust for the bucket's server; None for the system's. With an
+            ``s3://`` address it is the option ``ca``.
         name: unique among the connected workers; begins with the pool's name and ``-``, or is
             that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
         memory_mib: host memory that engine instances may reserve.
         price_nanousd_per_hour: of the whole worker.
         price_estimated: whether the price is an estimate.
+        spot: whether the provider may take the machine away at any time.
         orphan_timeout_s: how long it waits for a control plane before it exits.
         grace_s: how long attempts may continue after SIGTERM.
         peer_port: where hubs of other machines send values of services' stages; 0 for nowhere.
@@ -49,10 +52,12 @@ class WorkerSettings:
     token: str = field(default="", repr=False)
     token_file: Path | None = None
     gateway_ca: Path | None = None
+    store_ca: Path | None = None
     memory_mib: int = 4096
     cpus: int = 1
     price_nanousd_per_hour: int = 0
     price_estimated: bool = True
+    spot: bool = False
     power_w: float = 0.0
     idle_w: float = 0.0
     cache_bytes: int = _DEFAULT_CACHE_BYTES
@@ -96,10 +101,12 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         token="" if a.token_file else _token(parser),
         token_file=a.token_file,
         gateway_ca=a.gateway_ca,
+        store_ca=a.store_ca,
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
         price_estimated=price is None or a.price_estimated,
+        spot=a.spot,
         power_w=a.power_w,
         idle_w=a.idle_w,
         cache_bytes=a.cache_bytes,
@@ -132,6 +139,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store, or https:// of the blob service")
+    add("--store-ca", type=Path, metavar="FILE", help="PEM certificates to trust for the bucket")
     add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")
@@ -139,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--cpus", type=int, default=0, help="CPU threads (default: all)")
     add("--price-usd-per-hour", help="price of the whole worker")
     add("--price-estimated", action="store_true", help="the price is typical, not billed")
+    add("--spot", action="store_true", help="the provider may take this machine away at any time")
     add("--power-w", type=float, default=0.0, help="power under load, used without a meter")
     add("--idle-w", type=float, default=0.0, help="power without work")
     add("--cache-dir", type=Path, help="directory for the local cache and scratch files")

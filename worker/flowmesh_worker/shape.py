@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from msgspec import UNSET
+
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_worker.engines.code.sandbox_level import CodeSandbox
 from flowmesh_worker.engines.models.builtin import installed_models
@@ -87,6 +89,7 @@ def describe(
         sandbox=sandbox.level,
         sandbox_minimum=settings.sandbox_minimum,
         single_tenant=sandbox.single_tenant,
+        spot=settings.spot or UNSET,
     )
 
 

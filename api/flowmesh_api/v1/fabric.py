@@ -50,6 +50,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
         sandbox: the level of its sandbox for user code, empty without; ``sandbox_minimum`` is the
             least that its pool allows.
         single_tenant: whether it runs the user code of one tenant only.
+        spot: true where its provider may take it away at any time; else unset.
         trust: of its pool, 0 to 3. The control plane sets it; what a worker says does not count.
     """
 
@@ -76,6 +77,7 @@ class WorkerShape(msgspec.Struct, frozen=True):
     sandbox_minimum: str = ""
     single_tenant: bool = False
     trust: int = 2
+    spot: bool | msgspec.UnsetType = msgspec.UNSET
 
 
 class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
@@ -117,6 +119,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         state: ``ready``, ``busy``, ``cordoned``, ``draining`` or ``lost``.
         instances: its engine instances.
         attempts: ids of its attempts.
+        store_problem: why it cannot reach the store; it is ``cordoned`` until it can.
     """
 
     shape: WorkerShape
@@ -127,6 +130,7 @@ class WorkerStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     last_seen_s: float = 0.0
     lifetime_s: float = 0.0
     bill_nanousd: int = 0
+    store_problem: str = ""
 
 
 class DrainAccepted(msgspec.Struct, frozen=True):

@@ -7,8 +7,10 @@ class ReceiptLine(msgspec.Struct, frozen=True, omit_defaults=True):
     """A step's part of a receipt.
 
     Attributes:
-        executed: attempts that this run paid for, in whole or in part.
-        hits: actions that it did not have to run.
+        executed: actions that ran to a result for this run, as its status counts them; one that
+            several runs waited for counts for the first, and is ``in_flight`` for the others.
+        hits: actions whose published results it used; a run's status counts ``in_flight`` as hits
+            too.
         failed_attempts: attempts without a result; ``cancelled_attempts`` counts those of them that
             were cancelled, which is not a failure.
         shared_with: uids of the runs that it shared running actions with, and of those whose

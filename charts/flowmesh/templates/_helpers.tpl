@@ -71,6 +71,9 @@ capabilities: {drop: [ALL]}
 s3://flowmesh?endpoint=http://flowmesh-store.{{ .Release.Namespace }}.svc:7070&region=us-east-1
 {{- else if eq .Values.store.type "s3" -}}
 {{ .Values.store.s3.url }}
+{{- if .Values.store.s3.caSecret -}}
+{{ ternary "&" "?" (contains "?" .Values.store.s3.url) }}ca=/etc/flowmesh/store-ca/ca.crt
+{{- end -}}
 {{- else -}}
 file:///var/lib/flowmesh-store
 {{- end -}}
@@ -81,6 +84,27 @@ file:///var/lib/flowmesh-store
 {{- if eq .Values.store.type "versitygw" -}}flowmesh-store-operator
 {{- else if eq .Values.store.type "s3" -}}{{ .Values.store.s3.operatorSecret }}
 {{- end -}}
+{{- end -}}
+
+{{/* Mounts and volumes of the Secrets for the store: its account, which is followed, and its CA. */}}
+{{- define "flowmesh.storeMounts" -}}
+{{- if include "flowmesh.operatorStoreSecret" . }}
+- {name: store-account, mountPath: /etc/flowmesh/store-account, readOnly: true}
+{{- end }}
+{{- if and (eq .Values.store.type "s3") .Values.store.s3.caSecret }}
+- {name: store-ca, mountPath: /etc/flowmesh/store-ca, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "flowmesh.storeVolumes" -}}
+{{- with include "flowmesh.operatorStoreSecret" . }}
+- name: store-account
+  secret: {secretName: {{ . }}, defaultMode: 0440}
+{{- end }}
+{{- if and (eq .Values.store.type "s3") .Values.store.s3.caSecret }}
+- name: store-ca
+  secret: {secretName: {{ .Values.store.s3.caSecret }}, items: [{key: ca.crt, path: ca.crt}]}
+{{- end }}
 {{- end -}}
 
 {{/* The init container that creates the bucket of the chart's own S3 server. */}}

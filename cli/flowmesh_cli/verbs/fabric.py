@@ -33,6 +33,9 @@ def show_workers(*, place: Target, as_json: bool) -> None:
         [_row(w) for w in workers],
         right="memory trust price/h bill up",
     )
+    for worker in workers:
+        if worker.store_problem:
+            terminal.note(f"{worker.shape.name} takes no new work: {worker.store_problem}")
 
 
 def no_worker(place: Target) -> str:

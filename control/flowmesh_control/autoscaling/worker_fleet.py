@@ -30,6 +30,7 @@ class ConnectedWorker:
         draining: it finishes its attempts and leaves.
         takes_work: it may be assigned new attempts.
         distrusted: it is cordoned for protocol violations.
+        store_problem: why it cannot reach the store and takes no work; empty where it can.
     """
 
     shape: WorkerShape
@@ -40,6 +41,7 @@ class ConnectedWorker:
     takes_work: bool = True
     distrusted: bool = False
     replicas: int = 0
+    store_problem: str = ""
 
     @property
     def name(self) -> str:
@@ -94,4 +96,5 @@ class ConnectedFleet:
             takes_work=self.state.takes_work(worker),
             distrusted=(worker.shape.pool, worker.name) in self.state.distrusted,
             replicas=serving.count(worker),
+            store_problem=worker.store_problem,
         )

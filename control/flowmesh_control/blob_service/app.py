@@ -46,6 +46,7 @@ class BlobHandlers:
         """Returns the routes."""
         return [
             web.get("/healthz", self.healthy),
+            web.get("/v1/probe", self.probe),
             web.post("/v1/urls", self.sign),
             web.post("/v1/existing", self.existing),
             web.post("/v1/copy", self.copy),
@@ -59,6 +60,10 @@ class BlobHandlers:
     async def healthy(self, _: web.Request) -> web.Response:
         """``GET /healthz``: the process answers."""
         return json_response({})
+
+    async def probe(self, _: web.Request) -> web.Response:
+        """``GET /v1/probe``: gives a URL that reads the head of one object, without a token."""
+        return json_response(SignedUrls((self._bucket.urls.probe(),)))
 
     async def sign(self, request: web.Request) -> web.Response:
         """``POST /v1/urls``: signs URLs; refuses all where the token does not allow one."""

@@ -47,6 +47,7 @@ LOG_CHARS = 65_536
 FAILURE_CHARS = 16_384
 """Longer texts from users' code are truncated; the message does not count as malformed."""
 DETAIL_CHARS = 65_536
+STORE_PROBLEM_CHARS = 500
 DESCRIBED = 10
 """Dropped items of one message that are described in the log."""
 CALLED_S = 1e-6
@@ -146,6 +147,7 @@ class MessageIntake:
             ended=self._ends(hello.ended),
             checkpoints=self._checkpoints(hello.checkpoints),
             replicas=hello.replicas and self._replicas(hello.replicas),
+            store_problem=(hello.store_problem or "")[:STORE_PROBLEM_CHARS] or msgspec.UNSET,
         )
         return self._checked(checked)
 
@@ -173,6 +175,7 @@ class MessageIntake:
             logs=self._lines(sync.logs) if sync.logs else (),
             metrics=metrics,
             draining=sync.draining,
+            store_problem=sync.store_problem[:STORE_PROBLEM_CHARS],
             goodbye=sync.goodbye,
             checkpoints=self._checkpoints(sync.checkpoints) if sync.checkpoints else (),
         )

@@ -9,6 +9,7 @@ from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier, WorkerView
 from flowmesh_core.placement.capacity import RUN
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
+from flowmesh_core.placement.interruptions import expected_loss_s
 from flowmesh_core.placement.utility import NEARNESS, Estimate, share_near
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
@@ -131,32 +132,47 @@ class TemplateWorker:
     def at_home(self, work: WorkSize) -> Estimate:
         """Returns what an action gets on average where its instance stays open."""
         paid_s = max(self.share_s(work), self.open_s)
+        run_s = self.alone.seconds(work)
+        loss_s = self._loss_s(run_s)
         return Estimate(
             start_s=0.0,
             wait_s=0.0,
             first_tier=RUN,
-            run_s=self.alone.seconds(work),
+            run_s=run_s,
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=0.0,
             needed_bytes=0,
             has_instance=True,
             locality=1.0,
             sunk=self.pool.sunk,
+            loss_s=loss_s,
+            loss_nanousd=self._loss_nanousd(loss_s),
         )
 
     def estimate(self, work: WorkSize) -> Estimate:
         """Returns what an action would get on this worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = NEARNESS[Tier.DISK] * self.local_bytes
+        run_s = self.alone.seconds(work)
+        loss_s = self._loss_s(self.expected_load_s + run_s)
         return Estimate(
             start_s=self.expected_load_s,
             wait_s=self.expected_load_s,
             first_tier=RUN,
-            run_s=self.alone.seconds(work),
+            run_s=run_s,
             nanousd=round(self.pool.shape.price_nanousd_per_hour * paid_s / NANO_HOUR_S),
             near_bytes=near,
             needed_bytes=self.needed_bytes,
             has_instance=False,
             locality=share_near(near, self.needed_bytes),
             sunk=self.pool.sunk,
+            loss_s=loss_s,
+            loss_nanousd=self._loss_nanousd(loss_s),
         )
+
+    def _loss_s(self, busy_s: float) -> float:
+        return expected_loss_s(busy_s, self.load_s) if self.pool.shape.spot else 0.0
+
+    def _loss_nanousd(self, loss_s: float) -> int:
+        price = self.pool.shape.price_nanousd_per_hour
+        return round(price * loss_s * self.full.share / NANO_HOUR_S)

@@ -94,8 +94,6 @@ def rates_of(device_class: str) -> DeviceRates:
 
 FETCH_BYTES_PER_S = 134e6
 """From a far store; measured by an engine's log of a download of 8B weights."""
-ZONE_BYTES_PER_S = 1e9
-"""From a store or peer in the same zone."""
 
 UNIT_S: dict[str, float] = {
     "rows": 2e-4,  # a row through DuckDB or a short Python function, with reading and writing

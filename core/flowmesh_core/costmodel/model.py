@@ -15,7 +15,7 @@ from math import exp, isfinite, log
 import msgspec
 
 from flowmesh_core.costmodel import prior
-from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S, ZONE_BYTES_PER_S
+from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S
 from flowmesh_core.costmodel.regression import LEAST_S, PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
 from flowmesh_core.fleet.ready import WorkSize
@@ -218,9 +218,9 @@ class CostModel:
             return 0.0
         return self.load_s(key, device_class, component_bytes)
 
-    def fetch_s(self, far_bytes: int, zone_bytes: int = 0) -> float:
-        """Returns the seconds to bring bytes to a worker, from a far store and from its zone."""
-        return far_bytes / FETCH_BYTES_PER_S + zone_bytes / ZONE_BYTES_PER_S
+    def fetch_s(self, far_bytes: int) -> float:
+        """Returns the seconds to bring bytes to a worker from the store."""
+        return far_bytes / FETCH_BYTES_PER_S
 
     def memory_mib(self, key: CostKey, device_class: str) -> int:
         """Returns the recent peak of device memory of this signature; 0 where none was observed."""

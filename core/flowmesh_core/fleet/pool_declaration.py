@@ -20,6 +20,7 @@ class PoolDeclaration:
 
     Attributes:
         price_nanousd_per_hour: of one worker; ``price_estimated`` where the pool names none.
+        spot: whether their provider may take them away at any time.
         power_w: under load, ``idle_w`` without work.
         zone: where the pool's pods are bound to one; empty where they may be anywhere.
         sandbox_minimum: the least sandbox for users' code.
@@ -41,6 +42,7 @@ class PoolDeclaration:
     device_memory_mib: int
     host_memory_mib: int
     cpus: int
+    spot: bool = False
 
     def bound(self, said: WorkerShape) -> WorkerShape:
         """Returns a worker's shape as the pool's workers may have it.
@@ -68,5 +70,6 @@ class PoolDeclaration:
             allows_user_code=self.allows_user_code,
             sandbox_minimum=self.sandbox_minimum,
             engines=engines,
+            spot=self.spot or msgspec.UNSET,
             variants=tuple(v for v in said.variants if v.engine in engines),
         )

@@ -346,7 +346,6 @@ def published(
         # withdrawal instead would leave out the cost up to the end, and the bill would not add up.
         # test_a_published_result_settles_its_own_attempt.
         return
-    state.book.executed += 1
     first = subscribers[0].uid if subscribers else ""
     sharers = tuple(dict.fromkeys(s.uid for s in subscribers))
     for s in subscribers:

@@ -35,6 +35,7 @@ class Worker:
         replica_states: as it reported them, by id.
         services: replica → the service that pays for it, of those that it was sent.
         metered_calls: replica → units of work of its calls that are paid for.
+        store_problem: why it cannot reach the store; it gets nothing new until it can.
     """
 
     shape: WorkerShape
@@ -58,6 +59,7 @@ class Worker:
     replica_states: dict[str, ServingReplicaState] = field(default_factory=dict)
     services: dict[str, str] = field(default_factory=dict)
     metered_calls: dict[str, int] = field(default_factory=dict)
+    store_problem: str = ""
 
     @property
     def name(self) -> str:

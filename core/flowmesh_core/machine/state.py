@@ -171,6 +171,7 @@ class State:
         """Whether a worker may get anything new."""
         return (
             not worker.draining
+            and not worker.store_problem
             and worker.name not in self.cordoned
             and not (self.distrusted and (worker.shape.pool, worker.name) in self.distrusted)
         )
@@ -180,9 +181,9 @@ class State:
         self.out.append(command)
 
     def append(self, run: Run, line: "Line") -> None:
-        """Adds a line to a run's ledger, and to what the run's status counts."""
+        """Adds a line to a run's ledger, and to what the run's status and the fabric's count."""
         run.lines.append(line)
-        ledger_counts.count(run, line)
+        self.book.executed += ledger_counts.count(run, line)
         self.out.append(AppendLedgerLine(run.uid, line))
 
     def touch(self, run: Run, path: str) -> None:

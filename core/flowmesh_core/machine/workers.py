@@ -51,7 +51,7 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
     worker.serves = hello.serves
     serving.connected(worker, hello.replicas or ())
     worker.instances, worker.components = hello.instances, hello.components
-    worker.draining = hello.draining
+    worker.draining, worker.store_problem = hello.draining, hello.store_problem or ""
     single_tenant.joined(state, worker, hello.code_tenant)
     keep = _match_attempts(state, worker, hello, generations, now_s)
     _progress(state, worker, hello.attempts, now_s)
@@ -174,8 +174,9 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
     checkpoints.reported(state, worker, sync.checkpoints, now_s)
     for end in sync.ended:
         attempts.ended(state, worker, end, event.generations.get(end.attempt_id), now_s)
-    if sync.draining != worker.draining:
-        worker.draining = sync.draining
+    said = (sync.draining, sync.store_problem)
+    if said != (worker.draining, worker.store_problem):
+        worker.draining, worker.store_problem = said
         state.dirty = True
     if sync.goodbye:
         lost(state, event.name, "it left", now_s, kind=FailureKind.DRAINED)

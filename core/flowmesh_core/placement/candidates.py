@@ -85,7 +85,10 @@ class CandidateFinder:
             text = "no worker is connected; start one or raise a pool's maximum"
             return RejectionCause.NO_WORKERS, text
         if any(cause is None for cause in unmet):
-            text = "every worker that can run it is draining; it is placed when another joins"
+            text = (
+                "every worker that can run it is draining or cordoned, or cannot reach the store;"
+                " it is placed when one takes work again, or another joins"
+            )
             return RejectionCause.DRAINING, text
         last = max((c for c in unmet if c is not None), key=CHECKS.index)
         return last, remedy(group.info.requirement, last, tick.shapes)

@@ -110,15 +110,16 @@ class SchedulingCycle:
         """Returns the seconds to load a new engine instance on a worker, fetching included."""
         info = group.info
         view = self.accounts[member].view
-        tiers = tuple(view.local.get(digest) for digest, _ in info.components)
+        digests = [digest for digest, _ in info.components]
+        tiers = tuple(self.holders.tiers(digests, member))
         key = (info.signature, view.shape.device_class, group.work.component_bytes, tiers)
         found = self._loads.get(key)
         if found is None:
-            far = zone = 0
+            far = 0
             for (_, size), tier in zip(info.components, tiers, strict=True):
-                far += size if tier in {None, Tier.FAR} else 0
-                zone += size if tier is Tier.ZONE else 0
-            found = self.model.fetch_s(far, zone) + self.model.load_s(
+                # Workers read from the store alone: a copy in their zone saves no time.
+                far += size if tier in {None, Tier.ZONE, Tier.FAR} else 0
+            found = self.model.fetch_s(far) + self.model.load_s(
                 CostKey.of(info), view.shape.device_class, group.work.component_bytes
             )
             self._loads[key] = found
@@ -195,6 +196,7 @@ def _shape_key(shape: WorkerShape, reserved: Collection[str]) -> tuple[object, .
         shape.sandbox_minimum,
         shape.single_tenant,
         shape.trust,
+        shape.spot,
         shape.builtin_models,
         shape.variants,
         tuple(sorted(shape.engines.items())),

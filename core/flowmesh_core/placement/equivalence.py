@@ -13,6 +13,7 @@ from flowmesh_core.placement.capacity import InstanceCapacity
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.settings import REPLICA_LOAD_MAX_S
 from flowmesh_core.placement.utility import NEARNESS
+from flowmesh_core.units import Digest
 
 NANO_HOUR_S = 3600.0
 
@@ -28,6 +29,8 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
         slowdown: by other instances that use the same devices or cores.
         rate: of actions beside as many as are expected in the instance at once.
         near_bytes: bytes of components, each weighted by its nearness.
+        spot: whether the provider may take the workers away; then an engine takes ``reload_s`` to
+            load again.
     """
 
     members: list[int]
@@ -41,6 +44,8 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     rate: Rate
     price_nanousd_per_hour: int
     near_bytes: float
+    spot: bool = False
+    reload_s: float = 0.0
 
 
 def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
@@ -74,7 +79,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 if found is not None:
                     sites.append(found)
                 continue
-            key = (kind, busy[member], *map(account.view.local.get, digests))
+            key = (kind, busy[member], *tick.holders.tiers(digests, member))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)
@@ -130,6 +135,8 @@ def _open(
         tick.rate(group, shape.device_class, _batch(tick, group, instance)),
         shape.price_nanousd_per_hour,
         near_bytes,
+        bool(shape.spot),
+        _reload_s(tick, group, member),
     )
 
 
@@ -156,8 +163,19 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
         tick.crowded[member][0 if instance.assigned else 1] if view.instances else 1.0,
         tick.rate(group, view.shape.device_class, batch),
         view.shape.price_nanousd_per_hour,
-        sum([NEARNESS[view.local.get(d, Tier.FAR)] * size for d, size in info.components]),
+        sum([_nearness(tick, d, member) * size for d, size in info.components]),
+        bool(view.shape.spot),
+        _reload_s(tick, group, member),
     )
+
+
+def _nearness(tick: SchedulingCycle, digest: Digest, member: int) -> float:
+    return NEARNESS[tick.holders.tier(digest, member) or Tier.FAR]
+
+
+def _reload_s(tick: SchedulingCycle, group: ActionGroup, member: int) -> float:
+    """Returns the seconds to load the engine again after an interruption; 0 where none comes."""
+    return tick.load_s(group, member) if tick.accounts[member].view.shape.spot else 0.0
 
 
 def _batch(tick: SchedulingCycle, group: ActionGroup, instance: InstanceCapacity) -> float:

@@ -9,6 +9,7 @@ from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN
 from flowmesh_core.placement.equivalence import NANO_HOUR_S, EquivalenceClass
+from flowmesh_core.placement.interruptions import expected_loss_s
 from flowmesh_core.placement.utility import LEAST_FINISH_S, Estimate, UtilityScale, sunk_share
 
 
@@ -30,11 +31,11 @@ class Estimates:
         self._common_s = common_s
         finishes_s = [p.finish_s(p.first_tier) - common_s for p in found]
         self._earliest_s = earliest_s = max(LEAST_FINISH_S, min(finishes_s))
-        self._dearest_nanousd = dearest = max(1, *[p.nanousd for p in found])
+        self._dearest_nanousd = dearest = max(1, *[p.expected_nanousd for p in found])
         self._terms = [
             (
                 earliest_s / finish_s if finish_s > earliest_s else 1.0,
-                p.nanousd / dearest,
+                p.expected_nanousd / dearest,
                 p.sunk,
                 p.locality_at(p.first_tier),
             )
@@ -76,6 +77,7 @@ def estimates_at(
         run_s = seconds * site.slowdown
         start_s = site.load_s + fetch_s
         second_s = start_s + run_s if site.first_tier == RUN else start_s
+        loss_s = expected_loss_s(start_s + run_s, site.reload_s) if site.spot else 0.0
         instance_s = site.paid_s + (run_s + fetch_s) * rate.share
         near = site.near_bytes
         found.append(
@@ -89,6 +91,8 @@ def estimates_at(
                 needed_bytes,
                 site.has_instance,
                 near / needed_bytes if needed_bytes else 1.0,
+                loss_s=loss_s,
+                loss_nanousd=round(site.price_nanousd_per_hour * loss_s * rate.share / NANO_HOUR_S),
             )
         )
     return found

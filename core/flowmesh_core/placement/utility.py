@@ -42,6 +42,8 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
         locality: share of the bytes needed that are near; 1 where none are needed.
         sunk: whether the worker is paid for even if it does not run this: every connected worker,
             and of those not yet started the ones that their pool keeps in any case.
+        loss_s: seconds of work that interruptions of a spot worker are expected to cost, and
+            ``loss_nanousd`` its dollars; they count in the utility, and nobody is charged for them.
     """
 
     start_s: float
@@ -54,6 +56,13 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     has_instance: bool
     locality: float
     sunk: bool = True
+    loss_s: float = 0.0
+    loss_nanousd: int = 0
+
+    @property
+    def expected_nanousd(self) -> int:
+        """The action's share, and what interruptions are expected to cost in addition."""
+        return self.nanousd + self.loss_nanousd
 
     def begin_s(self, tier: int) -> float:
         """Returns the seconds from now until a slot of this tier runs."""
@@ -64,7 +73,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     def finish_s(self, tier: int) -> float:
         """Returns the seconds from now until an action in a slot of this tier is done."""
         seconds = self.start_s if tier == RUN else self.wait_s + (tier - 1) * self.run_s
-        seconds += self.run_s
+        seconds += self.run_s + self.loss_s
         return seconds if seconds > LEAST_FINISH_S else LEAST_FINISH_S
 
     def locality_at(self, tier: int) -> float:
@@ -117,7 +126,7 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
 
     def cost(self, prospect: Estimate) -> float:
         """Returns the predicted dollars over those of the dearest."""
-        cost = prospect.nanousd / self.dearest_nanousd
+        cost = prospect.expected_nanousd / self.dearest_nanousd
         return cost * self.sunk_share if prospect.sunk else cost
 
     def latest_tier(self, prospect: Estimate, utility: float) -> float:
@@ -127,7 +136,8 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         if needed <= 0.0:
             return inf
         finish_s = w.alpha * self.earliest_s / needed + self.common_s
-        return (finish_s - prospect.run_s - prospect.wait_s) / max(prospect.run_s, 1e-9) + 1.0
+        spare_s = finish_s - prospect.run_s - prospect.loss_s - prospect.wait_s
+        return spare_s / max(prospect.run_s, 1e-9) + 1.0
 
     def throughput(self, prospect: Estimate, tier: int) -> float:
         """Returns the earliest finish over this one's."""

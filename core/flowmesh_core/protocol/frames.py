@@ -100,7 +100,8 @@ def sync_frames(sync: Sync) -> list[bytes]:
     messages = [msgspec.structs.replace(sync, ended=(), goodbye=False)]
     for at in range(0, len(sync.ended), ENDS_MAX):
         ends = sync.ended[at : at + ENDS_MAX]
-        messages += _split(Sync(sync.seq, ended=ends, draining=sync.draining))
+        part = Sync(sync.seq, ended=ends, draining=sync.draining, store_problem=sync.store_problem)
+        messages += _split(part)
     messages[-1] = msgspec.structs.replace(messages[-1], goodbye=sync.goodbye)
     return [
         encode(msgspec.structs.replace(message, seq=sync.seq + n))

@@ -315,6 +315,8 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
         code_tenant: whose user code a single-tenant worker has run; empty before the first.
         replicas: every replica of a service that it was given; unset where it can hold none,
             because it has no hub.
+        store_problem: why it cannot reach the store, without which it can do no work; unset where
+            it can.
     """
 
     version: int
@@ -331,6 +333,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     age_s: float = 0.0
     code_tenant: str = ""
     replicas: tuple[ServingReplicaState, ...] | msgspec.UnsetType = msgspec.UNSET
+    store_problem: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def serves(self) -> bool:
@@ -350,6 +353,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
         checkpoints: those stored since; they are older than the ends in the same message.
         goodbye: the worker leaves now and has nothing any more.
         replicas: all replicas of services, where any changed; None where none did.
+        store_problem: as in :class:`Hello`, in every message; empty where it can reach the store.
     """
 
     seq: int
@@ -363,6 +367,7 @@ class Sync(msgspec.Struct, frozen=True, tag="sync", omit_defaults=True):
     goodbye: bool = False
     checkpoints: tuple[Checkpoint, ...] = ()
     replicas: tuple[ServingReplicaState, ...] | None = None
+    store_problem: str = ""
 
 
 class Welcome(msgspec.Struct, frozen=True, tag="welcome"):

@@ -137,7 +137,9 @@ class PriceSpec(SpecModel):
 
     usd_per_hour: Usd = Field(description='Dollars an hour of one worker, such as "1.20".')
     capacity: Literal["on-demand", "spot"] = Field(
-        default="on-demand", description="spot: the provider may take a worker away at any time."
+        default="on-demand",
+        description="spot: the provider may take a worker away at any time; placement counts what"
+        " that is expected to lose.",
     )
 
 

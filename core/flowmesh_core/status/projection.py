@@ -187,6 +187,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerStatus:
         last_seen_s=worker.last_seen_s,
         lifetime_s=max(0.0, now_s - worker.started_s),
         bill_nanousd=worker.meter.billed_nanousd,
+        store_problem=worker.store_problem,
     )
 
 

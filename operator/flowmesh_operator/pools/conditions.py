@@ -21,6 +21,14 @@ class PoolReason(StrEnum):
     WORKERS_CONNECTED = "WorkersConnected"  # Ready
     WORKERS_STARTING = "WorkersStarting"  # not Ready: pods are starting
     WORKERS_STUCK = "WorkersStuck"  # not Ready: pods do not start; the message says what is known
+    UNSCHEDULABLE = "Unschedulable"  # not Ready: no node takes a pod, in the scheduler's words
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"  # not Ready: an image cannot be pulled
+    ERR_IMAGE_PULL = "ErrImagePull"  # not Ready: an image could not be pulled just now
+    ERR_IMAGE_NEVER_PULL = "ErrImageNeverPull"  # not Ready: an image is not on the node
+    INVALID_IMAGE_NAME = "InvalidImageName"  # not Ready: spec.image is not the name of an image
+    CREATE_CONTAINER_CONFIG_ERROR = "CreateContainerConfigError"  # not Ready: pods lack a Secret
+    CRASH_LOOP_BACK_OFF = "CrashLoopBackOff"  # not Ready: workers end soon after they start
+    STORE_UNREACHABLE = "StoreUnreachable"  # not Ready: workers take no work without the store
     BY_BACKLOG = "ByBacklog"  # Scaling: the operator scales by the predicted work
     BY_HPA = "ByHpa"  # Scaling: a HorizontalPodAutoscaler scales by the operator's metric
     BY_KEDA = "ByKeda"  # Scaling: a ScaledObject scales by the operator's metric

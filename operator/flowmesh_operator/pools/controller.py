@@ -35,6 +35,7 @@ from flowmesh_operator.pools.observation import pod_seen, worker_seen
 from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.reconcile import Reconciler
 from flowmesh_operator.pools.reservations import reserved_pools
+from flowmesh_operator.pools.start_problems import start_problem
 from flowmesh_operator.pools.status import (
     PoolNumbers,
     asleep,
@@ -57,6 +58,8 @@ LOOK_S, LOOK_IDLE_S = 2.0, 10.0
 LOOK_AT_ALL_S = 60.0
 PODS_INTERVAL_S = 5.0
 """Interval between lists of a pool's pods while it is too large and all its workers are busy."""
+PROBLEM_INTERVAL_S = 2.0
+"""Interval between lists of the pods of a pool that lacks workers, to show what they wait for."""
 STEADY_AFTER_S = 10.0
 """Time for workers to reconnect after a takeover; no pool shrinks before."""
 
@@ -168,6 +171,7 @@ class PoolController:
         await self._cordon()
         await self._prewarm()
         await self._for_each_pool(self._resize)
+        await self._for_each_pool(self._look_for_problem)
         self._publish_external_targets()
         await self._for_each_pool(self._write_status)
 
@@ -272,6 +276,7 @@ class PoolController:
             pool.learn(worker)
         ready = sum(w.takes_work for w in workers)
         busy = sum(bool(w.attempts or w.replicas) for w in workers)
+        problems = [f"{w.name}: {w.store_problem}" for w in workers if w.store_problem]
         deployment, scaler = self._reconciler.deployment(pool.name), None
         replicas = int((deployment or {}).get("spec", {}).get("replicas", 0))
         now_s = self._epoch.now_s()
@@ -295,6 +300,8 @@ class PoolController:
             pool.figures.external_target,
             len(workers),
             pool.supply,
+            len(problems),
+            min(problems, default=""),
         )
 
     async def _plan_with_pods(self, pool: PoolEntry) -> None:
@@ -305,13 +312,26 @@ class PoolController:
         if now < pool.look_from_s:
             pool.plan = replace(pool.plan, cordon=pool.cordoned)
             return
-        selector = f"{POOL_LABEL}={pool.name}"
-        listed = await self._api.list(*PODS, self._environment.namespace, label_selector=selector)
+        listed = await self._pods(pool)
         backlogs = self._signals.now()
         self._plan(pool, backlogs.get(pool.name, Backlog()), [pod_seen(p) for p in listed])
         waits = not pool.plan.marks and pool.plan.replicas is None
         pool.look_from_s = now + PODS_INTERVAL_S if waits else 0.0
         pool.cordoned = pool.plan.cordon
+
+    async def _pods(self, pool: PoolEntry) -> list[Object]:
+        selector = f"{POOL_LABEL}={pool.name}"
+        return await self._api.list(*PODS, self._environment.namespace, label_selector=selector)
+
+    async def _look_for_problem(self, pool: PoolEntry) -> None:
+        """Lists the pods of a pool that lacks workers, to find why they do not start."""
+        if pool.figures.connected >= pool.figures.wanted:
+            pool.start_problem, pool.look_for_problem_s = None, 0.0
+            return
+        now = asyncio.get_running_loop().time()
+        if now >= pool.look_for_problem_s:
+            pool.start_problem = start_problem(await self._pods(pool))
+            pool.look_for_problem_s = now + PROBLEM_INTERVAL_S
 
     def _steady(self) -> bool:
         clock = asyncio.get_running_loop().time()
@@ -381,7 +401,7 @@ class PoolController:
         deployment = self._reconciler.deployment(pool.name)
         updates = [
             pool.problem or ConditionUpdate(PoolCondition.ACCEPTED, True, PoolReason.APPLIED),
-            readiness(pool.figures, deployment),
+            readiness(pool.figures, deployment, pool.start_problem),
             scaling(
                 pool.object,
                 keda=self._reconciler.keda,

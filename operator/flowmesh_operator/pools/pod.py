@@ -19,6 +19,7 @@ from flowmesh_operator.pools.volumes import (
     CODE_FOLDER,
     DEFAULT_CACHE,
     HOME,
+    STORE_CA_FOLDER,
     TOKEN_FOLDER,
     mounts,
     volumes,
@@ -188,8 +189,11 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
         found.append(f"--cache-bytes={int(size_mib * _CACHE_SHARE) << 20}")
     if around.ca_secret:
         found.append(f"--gateway-ca={CA_FOLDER}/ca.crt")
+    if around.store_ca_secret:
+        found.append(f"--store-ca={STORE_CA_FOLDER}/ca.crt")
     if spec.price is not None:
         found.append(f"--price-usd-per-hour={spec.price.usd_per_hour}")
+        found += ["--spot"] if spec.price.capacity == "spot" else []
     if spec.power is not None:
         found.append(f"--power-w={spec.power.load_watts:g}")
         found.append(f"--idle-w={spec.power.idle_watts:g}")

@@ -21,6 +21,7 @@ from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
 from flowmesh_operator.kube.conditions import ConditionUpdate
 from flowmesh_operator.pools.autoscaling import FIRST_START_S, PoolScaler, ScalingPlan
+from flowmesh_operator.pools.start_problems import StartProblem
 from flowmesh_operator.pools.status import PoolNumbers
 from flowmesh_operator.pools.worker_shape import pool_declaration, pool_shape
 
@@ -49,6 +50,8 @@ class PoolEntry:
         since_s: workers that started earlier may be of an earlier spec.
         cached_components: components on the pool's cache claim; empty without a claim.
         supply: workers that it can get, where more were requested and do not come; else None.
+        start_problem: why its pods do not start; None where no pod says so, or none is missing. It
+            is not looked for before ``look_for_problem_s`` (the loop's clock).
     """
 
     object: FlowMeshWorkerPool
@@ -66,6 +69,8 @@ class PoolEntry:
     since_s: float = 0.0
     cached_components: frozenset[Digest] = frozenset()
     supply: int | None = None
+    start_problem: StartProblem | None = None
+    look_for_problem_s: float = 0.0
     _supply: PoolSupply = field(default_factory=PoolSupply)
 
     @classmethod

@@ -11,6 +11,7 @@ from flowmesh_core.spec.pool_status import COMPONENTS_SHOWN
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
 from flowmesh_operator.kube.timestamps import timestamp
 from flowmesh_operator.pools.conditions import PoolCondition, PoolReason
+from flowmesh_operator.pools.start_problems import StartProblem
 
 MESSAGE_CHARS = 2_000
 NAMES_SHOWN = 8
@@ -31,6 +32,8 @@ class PoolNumbers:
             all of them, with those that drain.
         start_s: predicted seconds until a new worker connects.
         supply: workers that it can get, where more were requested and do not come; else None.
+        without_store: connected workers that cannot reach the store; ``store_problem`` has what one
+            of them says.
     """
 
     backlog_s: float = 0.0
@@ -42,6 +45,8 @@ class PoolNumbers:
     external_target: int = 0
     connected: int = 0
     supply: int | None = None
+    without_store: int = 0
+    store_problem: str = ""
 
 
 def status_of(
@@ -85,11 +90,29 @@ def warm(workers: Iterable[ConnectedWorker]) -> list[Json]:
     return [{"digest": d, "sizeBytes": sizes[d], "workers": count[d]} for d in ranked]
 
 
-def readiness(figures: PoolNumbers, deployment: Json | None) -> ConditionUpdate:
-    """Returns the Ready condition, with Kubernetes' reason where workers do not start."""
-    if figures.connected >= figures.wanted:
+def readiness(
+    figures: PoolNumbers, deployment: Json | None, problem: StartProblem | None = None
+) -> ConditionUpdate:
+    """Returns the Ready condition, with Kubernetes' reason where workers do not start.
+
+    Args:
+        figures: the pool's numbers.
+        deployment: its Deployment as last observed.
+        problem: why its pods do not start; None where no pod says so.
+    """
+    if figures.connected >= figures.wanted and not figures.without_store:
         return ConditionUpdate(PoolCondition.READY, True, PoolReason.WORKERS_CONNECTED)
+    if figures.without_store:
+        message = (
+            f"{figures.without_store} of {figures.connected} workers cannot reach the store and"
+            f" take no work: {figures.store_problem}"
+        )
+        return ConditionUpdate(PoolCondition.READY, False, PoolReason.STORE_UNREACHABLE, message)
     message = f"{figures.connected} of {figures.wanted} workers are connected"
+    if problem is not None:
+        return ConditionUpdate(
+            PoolCondition.READY, False, problem.reason, f"{message}: {problem.message}"
+        )
     stuck = _failing_condition(deployment, {"Progressing": "False", "ReplicaFailure": "True"})
     if not stuck and figures.supply is not None:
         stuck = (

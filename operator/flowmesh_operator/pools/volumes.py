@@ -10,6 +10,7 @@ from flowmesh_operator.pod_environment import PodEnvironment
 HOME = "/var/lib/flowmesh"
 TOKEN_FOLDER = "/var/run/secrets/flowmesh"
 CA_FOLDER = "/etc/flowmesh/gateway"
+STORE_CA_FOLDER = "/etc/flowmesh/store-ca"
 CODE_FOLDER = "/run/flowmesh-code"
 DEFAULT_CACHE = "20Gi"
 TOKEN_S = 3600
@@ -29,6 +30,8 @@ def mounts(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
         found.append({"name": "code", "mountPath": CODE_FOLDER})
     if around.ca_secret:
         found.append({"name": "gateway-ca", "mountPath": CA_FOLDER, "readOnly": True})
+    if around.store_ca_secret:
+        found.append({"name": "store-ca", "mountPath": STORE_CA_FOLDER, "readOnly": True})
     if around.store_claim:
         found.append({"name": "store", "mountPath": around.store_path})
     return found
@@ -64,10 +67,10 @@ def volumes(spec: WorkerPoolSpec, around: PodEnvironment) -> list[Json]:
     ]
     if spec.user_code:
         found += [{"name": name, "emptyDir": {}} for name in ("code", "code-tmp")]
-    if around.ca_secret:
-        items = [{"key": "ca.crt", "path": "ca.crt"}]
-        secret = {"secretName": around.ca_secret, "items": items}
-        found.append({"name": "gateway-ca", "secret": secret})
+    for name, of in (("gateway-ca", around.ca_secret), ("store-ca", around.store_ca_secret)):
+        if of:
+            items = [{"key": "ca.crt", "path": "ca.crt"}]
+            found.append({"name": name, "secret": {"secretName": of, "items": items}})
     if around.store_claim:
         claim = {"claimName": around.store_claim}
         found.append({"name": "store", "persistentVolumeClaim": claim})

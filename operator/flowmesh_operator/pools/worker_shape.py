@@ -7,6 +7,8 @@ worker has connected, the shape that it reports is used (``PoolEntry.learn``). T
 
 from collections.abc import Iterator
 
+from msgspec import UNSET
+
 from flowmesh_core.catalog.builtin import contracts as builtin_contracts
 from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
@@ -84,6 +86,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
         sandbox_minimum=spec.sandbox.minimum if spec.user_code else "",
         single_tenant=spec.user_code and spec.sandbox.host_users,
         trust=spec.trust_level,
+        spot=(spec.price is not None and spec.price.capacity == "spot") or UNSET,
         engines={c.name: c.versions for c in offered},
         variants=tuple(h for c in offered for h in _variants(c, kind)),
         # The images of the other flavors contain none.
@@ -109,6 +112,7 @@ def pool_declaration(pool: FlowMeshWorkerPool, catalog: Catalog) -> PoolDeclarat
         device_memory_mib=_declared_memory_mib(devices) if devices else 0,
         host_memory_mib=shape.host_memory_mib,
         cpus=shape.cpus,
+        spot=bool(shape.spot),
     )
 
 

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+
 from flowmesh_core.autoscaling.backlog import signal_of
 from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
 from flowmesh_core.autoscaling.pool_model import PoolView
@@ -89,6 +91,7 @@ class SimPool:
             labels=dict(spec.labels),
             allows_user_code=True,
             trust=spec.trust,
+            spot=spec.spot or UNSET,
         )
 
     @property

@@ -5,7 +5,6 @@ next, so that the many blobs of an attempt cost few requests.
 """
 
 import asyncio
-import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +30,7 @@ from flowmesh_core.protocol.blob_service import (
     UrlRequest,
 )
 from flowmesh_core.units import Digest
+from flowmesh_store.trusted_authority import TrustedAuthority
 
 _HTTP_OK = 200
 _HTTP_TOO_MANY = 429
@@ -56,9 +56,7 @@ class BlobServiceClient:
         """
         self.url = url.rstrip("/")
         self._http = http
-        self._authority = authority
-        self._trusted = b""
-        self._tls: ssl.SSLContext | bool = True
+        self._authority = TrustedAuthority(authority)
         self._waiting: dict[str, list[_Waiting]] = {}
         self._senders: set[asyncio.Task[None]] = set()
 
@@ -74,6 +72,14 @@ class BlobServiceClient:
             task.add_done_callback(self._senders.discard)
         waiting.append((request, future))
         return await future
+
+    async def probe_url(self) -> str:
+        """Returns a URL for HEAD that shows whether the bucket takes URLs of this service.
+
+        It needs no token; raises as :meth:`copy`.
+        """
+        urls = (await self._request("GET", "probe", b"", SignedUrls)).urls
+        return urls[0]
 
     async def existing(self, token: str, digest: Digest, size_bytes: int) -> ExistingResponse:
         """Asks what lies in the place of a blob; raises as :meth:`copy`."""
@@ -130,13 +136,18 @@ class BlobServiceClient:
         del self._waiting[token]
 
     async def _post(self, token: str, path: str, body: Any, answer: type[_Response]) -> _Response:
+        return await self._request("POST", path, msgspec.json.encode(body), answer, token)
+
+    async def _request(
+        self, method: str, path: str, body: bytes, answer: type[_Response], token: str = ""
+    ) -> _Response:
         where = f"{self.url}/v1/{path}"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body:
+            headers["Content-Type"] = "application/json"
         try:
-            async with self._http.post(
-                where,
-                data=msgspec.json.encode(body),
-                headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-                ssl=self._context(),
+            async with self._http.request(
+                method, where, data=body or None, headers=headers, ssl=self._authority.context()
             ) as response:
                 data = await response.read()
         except aiohttp.ClientConnectorCertificateError as error:
@@ -162,14 +173,6 @@ class BlobServiceClient:
                 where=where,
                 remedy="use workers and blob service of one release",
             ) from error
-
-    def _context(self) -> ssl.SSLContext | bool:
-        if self._authority is not None:
-            found = self._authority.read_bytes()
-            if found != self._trusted:
-                self._tls = ssl.create_default_context(cadata=found.decode())
-                self._trusted = found
-        return self._tls
 
 
 def _resolve(future: "asyncio.Future[str]", act: Callable[["asyncio.Future[str]"], None]) -> None:

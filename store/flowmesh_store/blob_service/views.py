@@ -46,6 +46,14 @@ class BlobServiceViews:
 
         return ScopedBlobs(area, write, read)
 
+    async def look(self) -> None:
+        """Asks the service for a URL, and the bucket's server whether it accepts it.
+
+        Raises:
+            StoreError: one of them refuses, or does not answer.
+        """
+        await self._access.objects.size(await self._access.service.probe_url())
+
 
 def is_blob_service(url: str) -> bool:
     """Whether the address of a store is that of a blob service."""
@@ -54,16 +62,22 @@ def is_blob_service(url: str) -> bool:
 
 @asynccontextmanager
 async def open_blob_service(
-    url: str, *, authority: Path | None = None, spool_dir: Path | None = None
+    url: str,
+    *,
+    authority: Path | None = None,
+    store_authority: Path | None = None,
+    spool_dir: Path | None = None,
 ) -> AsyncIterator[BlobServiceViews]:
     """Yields views of the blobs behind a blob service; their connections end with the block.
 
     Args:
         url: ``https://host:port`` of the service.
         authority: PEM certificates to trust for it; None for the system's.
+        store_authority: those to trust for the bucket's server; None for the system's.
         spool_dir: where outputs are spooled.
     """
     connector = aiohttp.TCPConnector(limit=_CONNECTIONS)
     async with aiohttp.ClientSession(connector=connector, timeout=_TIMES) as http:
-        access = SignedAccess(BlobServiceClient(http, url, authority), SignedObjects(http))
+        objects = SignedObjects(http, store_authority)
+        access = SignedAccess(BlobServiceClient(http, url, authority), objects)
         yield BlobServiceViews(access, spool_dir=spool_dir)

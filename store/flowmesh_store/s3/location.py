@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
@@ -11,10 +12,11 @@ from obstore.auth.boto3 import Boto3CredentialProvider
 from obstore.store import S3Store
 
 from flowmesh_core.errors import StoreError
+from flowmesh_store.trusted_authority import TrustedAuthority
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from obstore.store import S3Config
+    from obstore.store import ClientConfig, S3Config
 
 DELETE_CONNECTIONS = 8
 _ATTEMPTS = 5
@@ -25,23 +27,34 @@ _CREDENTIALS_FOR = timedelta(minutes=10)
 left: with five minutes in all it would ask ten times a second. boto3 renews credentials that expire
 ten minutes before they do, so none expires while obstore uses it."""
 _EXAMPLE = "s3://bucket/prefix?endpoint=https://host&region=us-east-1"
+_OPTIONS = frozenset({"endpoint", "region", "ca"})
 
 
 @dataclass(frozen=True, slots=True)
 class S3Location:
-    """A bucket, a prefix in it (without slashes at its ends) and the server."""
+    """A bucket, a prefix in it (without slashes at its ends) and the server.
+
+    Attributes:
+        ca: file with the PEM certificates of the authority that signed the server's; the system's
+            certificates are trusted if empty.
+    """
 
     bucket: str
     prefix: str = ""
     endpoint: str = ""
     region: str = ""
+    ca: str = ""
 
     @property
     def url(self) -> str:
         """The address in the form of :func:`parse_location`."""
         query = "&".join(
             f"{name}={value}"
-            for name, value in (("endpoint", self.endpoint), ("region", self.region))
+            for name, value in (
+                ("endpoint", self.endpoint),
+                ("region", self.region),
+                ("ca", self.ca),
+            )
             if value
         )
         return f"s3://{self.bucket}/{self.prefix}" + (f"?{query}" if query else "")
@@ -50,16 +63,21 @@ class S3Location:
         """Converts a key of this store to a key of the bucket."""
         return f"{self.prefix}/{key}" if self.prefix else key
 
+    @property
+    def authority(self) -> Path | None:
+        """The file of ``ca``; None for the system's certificates."""
+        return Path(self.ca) if self.ca else None
+
 
 def parse_location(url: str) -> S3Location:
-    """Parses ``s3://bucket/prefix?endpoint=URL&region=NAME``.
+    """Parses ``s3://bucket/prefix?endpoint=URL&region=NAME&ca=FILE``.
 
     Raises:
         StoreError: it is malformed.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query))
-    unknown = set(options) - {"endpoint", "region"}
+    unknown = set(options) - _OPTIONS
     prefix = parts.path.strip("/")
     if parts.scheme != "s3" or not parts.hostname or unknown or "//" in prefix or "@" in url:
         what = f"has unknown options {sorted(unknown)}" if unknown else "is malformed"
@@ -68,7 +86,11 @@ def parse_location(url: str) -> S3Location:
             remedy=f"write {_EXAMPLE}; credentials come from the environment, never the address",
         )
     return S3Location(
-        parts.netloc, prefix, options.get("endpoint", "").rstrip("/"), options.get("region", "")
+        parts.netloc,
+        prefix,
+        options.get("endpoint", "").rstrip("/"),
+        options.get("region", ""),
+        options.get("ca", ""),
     )
 
 
@@ -92,9 +114,13 @@ def connect_blobs(location: S3Location) -> S3Store:
     """Returns the client for blobs and records; no connection is opened yet.
 
     Raises:
-        StoreError: there are no credentials.
+        StoreError: there are no credentials, or the file of certificates cannot be used.
     """
     session = aws_session(location)
+    options: ClientConfig = {"allow_http": location.endpoint.startswith("http://")}
+    if location.authority is not None:
+        TrustedAuthority(location.authority).context()  # its error names file and remedy
+        options["root_certificate"] = location.authority.read_bytes()
     config: S3Config = {
         "region": session.region_name or "us-east-1",
         "virtual_hosted_style_request": not location.endpoint,
@@ -106,7 +132,7 @@ def connect_blobs(location: S3Location) -> S3Store:
         prefix=location.prefix or None,
         config=config,
         credential_provider=Boto3CredentialProvider(session, ttl=_CREDENTIALS_FOR),
-        client_options={"allow_http": location.endpoint.startswith("http://")},
+        client_options=options,
         retry_config={"max_retries": _ATTEMPTS, "retry_timeout": _RETRY_FOR},
     )
 
@@ -121,6 +147,7 @@ def connect_records(location: S3Location) -> "S3Client":
         "s3",
         endpoint_url=location.endpoint or None,
         region_name=location.region or None,
+        verify=location.ca or None,
         config=Config(
             signature_version="s3v4",
             # Else the parts of an upload must have checksums, which others cannot know beforehand.

@@ -6,12 +6,14 @@ that are not trusted. The blob service runs the check before it serves.
 """
 
 import asyncio
+import contextlib
 import os
 
 import aiohttp
+from botocore.exceptions import BotoCoreError, ClientError
 
 from flowmesh_core.errors import StoreError
-from flowmesh_store.s3.signing_bucket import SigningBucket
+from flowmesh_store.s3.signing_bucket import PROBE_KEY, SigningBucket
 from flowmesh_store.signed_objects import ObjectExistsError, SignedObjects, UrlRefusedError
 
 _CONDITION = {"If-None-Match": "*"}
@@ -21,11 +23,13 @@ _DATA = b"proof"
 async def prove_presigned_puts(bucket: SigningBucket, http: aiohttp.ClientSession) -> None:
     """Puts one small object through URLs that must work and that must not; deletes it.
 
+    Then it puts the object that workers look for (``BlobUrls.probe``).
+
     Raises:
         StoreError: the server does not enforce a URL, or refuses a right one.
         StoreUnavailableError: it did not answer.
     """
-    objects = SignedObjects(http)
+    objects = SignedObjects(http, bucket.location.authority)
     key = bucket.location.key(f"proof/presigned-puts/{os.urandom(16).hex()}")
     signed = {"if-none-match": "*", "content-length": str(len(_DATA))}
     url = bucket.urls.presigner.url("PUT", key, headers=signed)
@@ -44,7 +48,17 @@ async def prove_presigned_puts(bucket: SigningBucket, http: aiohttp.ClientSessio
                 "If-None-Match: * of a presigned PUT was ignored: it wrote over an object"
             )
     finally:
-        await asyncio.to_thread(bucket.delete, key)
+        # What is wrong has been said, and an object that stays does no harm.
+        with contextlib.suppress(BotoCoreError, ClientError):
+            await asyncio.to_thread(bucket.delete, key)
+    await _put_probe(bucket, objects)
+
+
+async def _put_probe(bucket: SigningBucket, objects: SignedObjects) -> None:
+    """Puts the object that workers look for: some servers refuse to say that there is none."""
+    headers = {"content-length": str(len(_DATA))}
+    key = bucket.location.key(PROBE_KEY)
+    await objects.put(bucket.urls.presigner.url("PUT", key, headers=headers), _DATA)
 
 
 async def _succeeds(

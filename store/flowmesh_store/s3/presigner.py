@@ -5,21 +5,19 @@ URLs a request, so it signs them itself, with the signing key of the day. Source
 Requests: Using Query Parameters (AWS Signature Version 4)", Amazon S3 API Reference.
 """
 
-import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from hashlib import sha256
 from urllib.parse import quote
 
 from botocore.credentials import ReadOnlyCredentials
 
 from flowmesh_store.s3.location import S3Location
+from flowmesh_store.sigv4 import ALGORITHM, SigningScope, signature, text_prefix, timestamp
 
 URL_VALID_S = 900
 """How long a URL is valid."""
 _UNSIGNED = "UNSIGNED-PAYLOAD"
-_ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,33 +119,25 @@ class Presigner:
             parameters += f"&{name}={quote(value, safe='')}"
         path = f"{at.path}/{quote(key)}"
         request = f"{method}\n{path}\n{parameters}\n{lines}\n{names}\n{_UNSIGNED}"
-        text = moment.text + sha256(request.encode()).hexdigest()
-        signature = hmac.digest(moment.key, text.encode(), "sha256").hex()
-        return f"{at.origin}{path}?{parameters}&X-Amz-Signature={signature}"
+        proof = signature(moment.key, moment.text, request)
+        return f"{at.origin}{path}?{parameters}&X-Amz-Signature={proof}"
 
     def _moment(self) -> _Moment:
         now, who = self.now(), self.credentials()
         second, last = int(now.timestamp()), self._last[-1] if self._last else None
         if last is not None and last.second == second and last.who == who:
             return last
-        stamp = now.strftime("%Y%m%dT%H%M%SZ")
-        day = stamp[:8]
-        scope = f"{day}/{self.address.region}/s3/aws4_request"
+        stamp = timestamp(now)
+        scope = SigningScope(stamp[:8], self.address.region)
         query = (
-            f"X-Amz-Algorithm={_ALGORITHM}"
-            f"&X-Amz-Credential={quote(f'{who.access_key}/{scope}', safe='')}"
+            f"X-Amz-Algorithm={ALGORITHM}"
+            f"&X-Amz-Credential={quote(f'{who.access_key}/{scope.name}', safe='')}"
             f"&X-Amz-Date={stamp}&X-Amz-Expires={self.valid_s}"
         )
         if who.token:
             query += f"&X-Amz-Security-Token={quote(who.token, safe='')}"
-        is_of_day = last is not None and last.day == day and last.who == who
-        key = last.key if last is not None and is_of_day else self._signing_key(who, day)
-        found = _Moment(second, who, day, key, f"{_ALGORITHM}\n{stamp}\n{scope}\n", query)
+        is_of_day = last is not None and last.day == scope.day and last.who == who
+        key = last.key if last is not None and is_of_day else scope.key(who.secret_key or "")
+        found = _Moment(second, who, scope.day, key, text_prefix(stamp, scope), query)
         self._last[:] = [found]
         return found
-
-    def _signing_key(self, who: ReadOnlyCredentials, day: str) -> bytes:
-        key = f"AWS4{who.secret_key}".encode()
-        for part in (day, self.address.region, "s3", "aws4_request"):
-            key = hmac.digest(key, part.encode(), "sha256")
-        return key

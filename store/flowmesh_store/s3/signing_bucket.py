@@ -22,6 +22,8 @@ from flowmesh_store.s3.uploads import MultipartUploads
 
 _DEFAULT_REGION = "us-east-1"
 ANY = "*"
+PROBE_KEY = "proof/reachable"
+"""An object that workers ask for, to see whether they reach the bucket; the service puts it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class BlobUrls:
             StoreError: the scope or the digest is malformed.
         """
         return self.presigner.url(method, self._key(scope, digest))
+
+    def probe(self) -> str:
+        """Returns the URL of a HEAD of an object that says nothing, for a look at the bucket."""
+        return self.presigner.url("HEAD", self.location.key(PROBE_KEY))
 
     def put(self, scope: str, digest: Digest, size_bytes: int, etag: str = "") -> str:
         """Returns the URL of a PUT of a number of bytes, and no others.

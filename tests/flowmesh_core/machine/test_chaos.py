@@ -6,6 +6,7 @@ import pytest
 from tests.flowmesh_core.fleet.contents import contents
 from tests.flowmesh_core.machine.world import MAP, SOLO, World, after, dataset, plan, rows_of, step
 
+from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import Plan, StepPlan
@@ -115,6 +116,17 @@ def check_index(world: World) -> None:
     assert contents(kept) == contents(ReadyIndex([*shown, *state.replicas], world.now))
 
 
+def executions_agree(world: World) -> None:
+    """Statuses, ledgers and the fabric's account count the same executions."""
+    by_ledger = {
+        uid: sum(getattr(line, "outcome", "") in EXECUTED_OUTCOMES for line in lines)
+        for uid, lines in world.ledger.items()
+    }
+    for uid, final in world.finals.items():
+        assert final.executed == by_ledger.get(uid, 0), uid
+    assert world.machine.state.book.executed == sum(by_ledger.values())
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_run_ends_and_the_money_adds_up_under_random_faults(seed: int) -> None:
     rng = random.Random(seed)
@@ -137,6 +149,7 @@ def test_every_run_ends_and_the_money_adds_up_under_random_faults(seed: int) -> 
     assert book.bill_nanousd == book.receipts_nanousd + book.fabric_nanousd
     paid = sum(f.paid_nanousd for f in world.finals.values())
     assert paid == book.receipts_nanousd
+    executions_agree(world)
     assert checkpoints.roots(world.machine.state) == [], "garbage when everything is done"
     assert not world.machine.state.unnoted
     for uid, run in world.ended_runs.items():

@@ -147,6 +147,9 @@ def test_a_published_result_settles_its_own_attempt(world: World) -> None:
     world.apply(adopted)
     assert world.finals[uids[1]].phase == "Succeeded"
     assert not world.machine.state.attempts
+    # The cancelled run pays for its own attempt, which ran; so it counts there and in the sum.
+    assert [world.finals[uid].executed for uid in uids] == [1, 1]
+    assert world.machine.state.book.executed == 2
 
 
 def test_an_answer_for_an_attempt_that_was_given_up_changes_nothing(world: World) -> None:

@@ -282,6 +282,7 @@ class Company(RuleBasedStateMachine):
         assert book.bill_nanousd == book.receipts_nanousd + book.fabric_nanousd
         paid = sum(final.paid_nanousd for final in self.world.finals.values())
         assert paid == book.receipts_nanousd
+        assert sum(final.executed for final in self.world.finals.values()) == book.executed
 
 
 TestCompany = Company.TestCase

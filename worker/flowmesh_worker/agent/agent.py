@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import (
     PROTOCOL_VERSION,
     Component,
@@ -35,6 +36,7 @@ from flowmesh_worker.agent.forgetting import Forgetting
 from flowmesh_worker.agent.ports import ServingHub
 from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.agent.shell import Shell
+from flowmesh_worker.agent.store_watch import StoreWatch
 from flowmesh_worker.data.components import ComponentCache
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
@@ -54,6 +56,7 @@ from flowmesh_worker.shape import Devices
 _METRICS_EVERY_S = 2.0
 _GOODBYE_WITHIN_S = 2.0
 _HOSTS_END_WITHIN_S = 3.0
+_OF_STORE = FailureKind.STORE.value
 _log = logging.getLogger(__name__)
 
 
@@ -76,6 +79,7 @@ class Agent:
         shape: WorkerShape,
         engines: Engines,
         store: BlobViews,
+        watch: StoreWatch,
         *,
         devices: Devices | None = None,
         meter: EnergyMeter | None = None,
@@ -88,6 +92,7 @@ class Agent:
             shape: resources and labels that the worker reports.
             engines: the installed ones.
             store: has the content.
+            watch: looks whether it can be reached.
             devices: accelerators; None on a CPU worker.
             meter: measures energy; None estimates it from the stated power.
             hub: makes the hub, which posts events to the agent; without one the worker refuses
@@ -100,6 +105,8 @@ class Agent:
         self._code_tenant = ""
         self._metrics_due_s = 0.0
         self._health = Health(settings.health_dir)
+        self._watch, self._reported_problem = watch, ""
+        self._welcomed = False
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._scratch = Scratch(settings.cache_dir / "run", self._incarnation)
         facts = InstalledEngines(engines)
@@ -135,7 +142,7 @@ class Agent:
             Inputs(cached, self._components, self._verified),
             self._outputs,
             Checkpoints(cached, self._scratch.path, post),
-            post,
+            self._post_of_attempts,
         )
         self.hosts = EngineHosts(
             engines,
@@ -184,6 +191,7 @@ class Agent:
             PermanentlyRefusedError: the control plane refuses this worker for good.
             InvariantError: the agent would change a state in a way that is not allowed.
         """
+        await self._watch.look()
         loop = asyncio.get_running_loop()
         connection = loop.create_task(self._connection.run())
         left = loop.create_task(self._shell.left.wait())
@@ -191,6 +199,7 @@ class Agent:
             loop.create_task(watch_memory(lambda: self.hosts, self._shell.post)),
             loop.create_task(watch_heartbeats(lambda: self.hosts, self._shell.post)),
             loop.create_task(self._health.touch_periodically()),
+            loop.create_task(self._watch.run(self._store_looked)),
         ]
         try:
             await asyncio.wait([connection, left], return_when=asyncio.FIRST_COMPLETED)
@@ -229,6 +238,7 @@ class Agent:
             age_s=since_boot_s() - self._born_s,
             code_tenant=self._code_tenant,
             replicas=self.machine.replica_states() if self._hub is not None else msgspec.UNSET,
+            store_problem=self._problem_to_report() or msgspec.UNSET,
         )
 
     def sync(self, seq: int) -> Sync:
@@ -238,6 +248,8 @@ class Agent:
         if now_s >= self._metrics_due_s:
             self._metrics_due_s = now_s + _METRICS_EVERY_S
             sync = msgspec.structs.replace(sync, metrics=self._metrics())
+        if problem := self._problem_to_report():
+            sync = msgspec.structs.replace(sync, store_problem=problem)
         return sync
 
     def follow(self, desired: Desired) -> None:
@@ -253,8 +265,30 @@ class Agent:
     def _connection_changed(self, connected: bool) -> None:
         self._metrics_due_s = 0.0
         if connected:
-            self._health.mark_ready()
+            self._welcomed = True
+            self._show_health()
         self._shell.post(e.Connected() if connected else e.Disconnected())
+
+    def _post_of_attempts(self, event: e.Event) -> None:
+        if isinstance(event, e.InputsFailed | e.OutputsFailed) and event.failure.kind == _OF_STORE:
+            self._watch.look_soon()
+        self._shell.post(event)
+
+    def _store_looked(self) -> None:
+        if self._watch.problem != self._reported_problem:
+            self._connection.report_within(0.0)
+        self._show_health()
+
+    def _problem_to_report(self) -> str:
+        self._reported_problem = self._watch.problem
+        return self._reported_problem
+
+    def _show_health(self) -> None:
+        if not self._watch.problem:
+            if self._welcomed:
+                self._health.mark_ready()
+        elif not self.machine.state.attempts:
+            self._health.mark_not_ready()
 
     def _components_changed(self) -> None:
         self._shell.post(e.ComponentsChanged(self._components.digests()))

@@ -56,8 +56,8 @@ BUILTIN = {
     "train.reward": "flowmesh_worker.engines.train.reward:TrainReward",
     "train.sft": "flowmesh_worker.engines.train.sft:TrainSft",
 }
-"""The project's own entries of the group ``flowmesh.engines``, as pyproject.toml declares them, so
-that a worker also runs from a source tree that is not installed."""
+"""The classes of the project's own engines: the one list of them. Plugins declare theirs in the
+entry point group ``flowmesh.engines`` and cannot replace one of these."""
 
 _MODELS = ("torch", "transformers")
 _TRAINING = ("torch", "transformers", "trl")

@@ -21,7 +21,10 @@
 {{- if $wanted -}}
 {{- $wanted = concat $wanted (list "--days" (toString (int .Values.gateway.tls.days))) -}}
 {{- end -}}
-{{- if not .Values.masterKey.existingSecret -}}{{- $wanted = append $wanted "--master-key" -}}{{- end -}}
+{{- if not .Values.masterKey.existingSecret -}}
+{{- $wanted = append $wanted "--master-key" -}}
+{{- if .Values.masterKey.loseResults -}}{{- $wanted = append $wanted "--lose-results" -}}{{- end -}}
+{{- end -}}
 {{- if eq .Values.store.type "versitygw" -}}{{- $wanted = append $wanted "--store" -}}{{- end -}}
 {{- if .Values.keda.enabled -}}{{- $wanted = append $wanted "--keda" -}}{{- end -}}
 {{- if $wanted -}}

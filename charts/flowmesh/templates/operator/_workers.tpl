@@ -6,6 +6,9 @@
 {{- if ne .Values.store.type "volume" }}
 - {name: FLOWMESH_WORKER_BLOB_SERVICE, value: "https://flowmesh-blobs.{{ .Release.Namespace }}.svc:{{ .Values.blobs.port }}"}
 {{- end }}
+{{- if and (eq .Values.store.type "s3") .Values.store.s3.caSecret }}
+- {name: FLOWMESH_WORKER_STORE_CA_SECRET, value: {{ .Values.store.s3.caSecret }}}
+{{- end }}
 {{- if eq .Values.store.type "s3" }}
 - {name: FLOWMESH_WORKER_STORE_CIDRS, value: {{ join "," .Values.networkPolicy.storeEgress.cidrs | quote }}}
 {{- end }}

@@ -10,9 +10,9 @@ from flowmesh_core.catalog.hub_addresses import (
     HubAddressError,
     read_hub_address,
 )
+from flowmesh_store.sigv4 import signed_headers
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.download import Sign
-from flowmesh_worker.engines.imports.sigv4 import signed_headers
 from flowmesh_worker.secret_values import SecretValues
 
 _SCHEMES = "https:, s3:, hf: or builtin:"

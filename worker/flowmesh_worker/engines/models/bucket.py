@@ -50,6 +50,8 @@ async def fetch_bucket(uri: str, target: Path, secrets: SecretValues) -> None:
 
     try:
         location = parse_location(uri)
+        if location.ca:  # a path on this machine
+            raise bad_input(f"{uri}: ca is not an option here", "leave it out")
         await _require_permitted(location, secrets, uri)
         with _credentials(secrets):
             secrets.require(S3_SECRETS, _server(location))
