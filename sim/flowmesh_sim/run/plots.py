@@ -77,7 +77,7 @@ def imported_pyplot() -> "Any":
     except ImportError as e:
         raise FlowMeshError(
             "drawing needs matplotlib",
-            remedy="in a checkout of FlowMesh: pip install '.[sim]' -c constraints/cpu.txt, or the "
+            remedy="in a checkout of FlowMesh: pip install ./sdk '.[sim]' -c constraints/cpu.txt, or the "
             "same with `uv pip install`",
         ) from e
     matplotlib.use("Agg")
