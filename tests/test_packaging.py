@@ -1,13 +1,21 @@
 """The package's metadata: its versions of Python, and its installation before a release."""
 
+import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
+
+import pytest
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+CLIENT = tomllib.loads((ROOT / "sdk" / "pyproject.toml").read_text())
+CLIENT_MB = 30
 README = (ROOT / "README.md").read_text()
 
 
@@ -27,7 +35,7 @@ def test_readme_installs_from_a_clone_since_nothing_is_published() -> None:
     installing = README.partition("## Installing")[2].partition("\n## ")[0]
     assert "Nothing is published yet" in installing
     commands = re.findall(r"^uv pip install (\S+)", installing, re.MULTILINE)
-    assert commands == [".", "'.[worker-cpu]'"]
+    assert commands == [".", "./sdk", "'.[worker-cpu]'"]
     for named in re.findall(r"constraints/[\w.-]+", installing):
         assert (ROOT / named).is_file(), named
     extras = set(PROJECT["optional-dependencies"])
@@ -42,3 +50,52 @@ def test_the_readmes_workflow_uses_the_prompt_of_the_demo() -> None:
     for page in (ROOT / "README.md", ROOT / "docs" / "spec.md", *examples):
         assert prompt in page.read_text(), page
     assert "examples/demo/questions.jsonl" in README
+
+
+def test_the_fabric_requires_the_client_of_its_own_version() -> None:
+    name, version = CLIENT["project"]["name"], CLIENT["project"]["version"]
+    assert version == PROJECT["version"]
+    assert f"{name}=={version}" in PROJECT["dependencies"]
+
+
+def test_the_client_has_every_package_of_its_folders_and_the_fabric_none_of_them() -> None:
+    folders = ("api", "documents", "sdk")
+    there = {
+        ".".join(path.parent.relative_to(ROOT / folder).parts)
+        for folder in folders
+        for path in (ROOT / folder).rglob("__init__.py")
+        if "build" not in path.parts
+    }
+    assert set(CLIENT["tool"]["setuptools"]["packages"]) == there
+    fabric = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    assert not set(folders) & set(fabric["packages"]["find"]["where"])
+
+
+@pytest.mark.slow
+def test_the_client_installs_alone_and_is_small(tmp_path: Path) -> None:
+    [uv] = (ROOT / ".cache").glob("uv-*/bin/uv")
+    for folder in ("api", "documents", "sdk"):  # a copy, since a build leaves files beside its own
+        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("build"))
+    dist = tmp_path / "dist"
+    _run(uv, "build", "--system-certs", "--wheel", "--out-dir", dist, tmp_path / "sdk")
+    [wheel] = dist.glob("*.whl")
+    target = tmp_path / "installed"
+    install = ("pip", "install", "--system-certs", "--python", sys.executable, "--target", target)
+    _run(uv, *install, "--constraints", ROOT / "constraints" / "cpu.txt", wheel)
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    assert size < CLIENT_MB * 1e6
+    program = """
+import sys, flowmesh_sdk as fm
+fm.load("apiVersion: flowmesh.dev/v1alpha1\\nkind: FlowMeshWorkflow\\nspec: {steps: []}")
+assert fm.__file__.startswith(sys.argv[1]), fm.__file__
+print(*sorted(m for m in sys.modules if m.startswith("flowmesh") and "." not in m))
+"""
+    alone = {**os.environ, "PYTHONPATH": str(target)}
+    done = _run(sys.executable, "-S", "-c", program, target, env=alone)
+    assert done.split() == ["flowmesh_api", "flowmesh_documents", "flowmesh_sdk"]
+
+
+def _run(*command: str | Path, env: dict[str, str] | None = None) -> str:
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout

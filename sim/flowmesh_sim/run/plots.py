@@ -77,8 +77,8 @@ def imported_pyplot() -> "Any":
     except ImportError as e:
         raise FlowMeshError(
             "drawing needs matplotlib",
-            remedy="in a checkout of FlowMesh: pip install '.[sim]' -c constraints/cpu.txt, or the "
-            "same with `uv pip install`",
+            remedy="in a checkout of FlowMesh: pip install ./sdk '.[sim]' -c constraints/cpu.txt,"
+            " or the same with `uv pip install`",
         ) from e
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen
