@@ -230,6 +230,16 @@ def reply_impossible(problem: FlowMeshError) -> OpenAiError:
     )
 
 
+def unreadable_answer(stage: str) -> OpenAiError:
+    """Returns the error of a stream whose events are not those of OpenAI's API."""
+    return OpenAiError(
+        f"The answer of stage {stage} cannot be read. Send the request again.",
+        type=_SERVER_ERROR,
+        code="unreadable_answer",
+        status=502,
+    )
+
+
 def response_of(error: OpenAiError) -> web.Response:
     """Returns the response for an error."""
     headers = {}

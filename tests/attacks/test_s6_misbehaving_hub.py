@@ -152,12 +152,22 @@ async def test_a_stream_beyond_its_credit_closes_the_link_before_it_fills_the_ro
         await honest_answers(stack, client)
 
 
+def _profiled(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> ReplicaLoads:
+    """Returns a report that its router could not pass on to the control plane."""
+    return ReplicaLoads((msgspec.structs.replace(load(), sizes=sizes, seconds=seconds),))
+
+
 FLOODS = {
     "reports": lambda: [ReplicaLoads((load(),))] * (LOADS_PER_S + 1),
     "frames of calls that it has not": lambda: [Piece("x", b"")] * (STRAY_FRAMES_PER_S + 1),
     "replicas": lambda: [ReplicaLoads(tuple(load(f"r{n}") for n in range(REPLICAS_MAX + 1)))],
     "a replica with endless room": lambda: [ReplicaLoads((load(calls_max=1 << 40),))],
     "a replica with negative load": lambda: [ReplicaLoads((load(calls_max=-5),))],
+    "times that are not numbers": lambda: [_profiled((1, 2), (0.1, float("nan")))],
+    "times without end": lambda: [_profiled((1,), (float("inf"),))],
+    "times below 0": lambda: [_profiled((1,), (-1.0,))],
+    "sizes that do not ascend": lambda: [_profiled((1, 1), (0.1, 0.2))],
+    "sizes that do not begin with 1": lambda: [_profiled((2,), (0.1,))],
     "hellos": lambda: [HubHello(1, "w-8", "i", ())],
 }
 

@@ -1,11 +1,12 @@
 """Few places for many uploads: no tenant takes them all while others wait."""
 
 import asyncio
+import threading
 from contextlib import AsyncExitStack
 
 import pytest
 
-from flowmesh_control.evaluators.fair_places import FairPlaces
+from flowmesh_control.evaluators.fair_places import FairPlaces, in_thread
 
 
 class Room:
@@ -80,3 +81,37 @@ async def test_a_place_granted_to_a_leaving_waiter_is_free_again() -> None:
         await waiting
     async with asyncio.timeout(5), places.place("c"):
         pass
+
+
+async def test_a_tenant_has_at_most_its_part_of_the_places() -> None:
+    room = Room(3)
+    room.places = FairPlaces(3, 2)
+    await room.come("a1", "a2", "a3", "b1")
+    assert room.inside == ["a1", "a2", "b1"]
+    await room.go("b1")
+    assert room.inside == ["a1", "a2"]
+    await room.go("a2")
+    assert room.inside == ["a1", "a3"]
+
+
+async def test_a_place_is_taken_until_its_thread_has_ended() -> None:
+    places, may_end, begun = FairPlaces(1), threading.Event(), threading.Event()
+
+    def work() -> bool:
+        begun.set()
+        return may_end.wait(30)
+
+    async def worked() -> None:
+        async with places.place("a"):
+            await in_thread(work)
+
+    leaving = asyncio.create_task(worked())
+    await asyncio.to_thread(begun.wait, 30)
+    leaving.cancel()
+    waiting = asyncio.create_task(places.place("b").__aenter__())
+    await settled()
+    assert not waiting.done()
+    may_end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await waiting

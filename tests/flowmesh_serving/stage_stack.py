@@ -56,9 +56,9 @@ def python(code: str, function: str, **more: Any) -> dict[str, Any]:
 
 def entry_of(service: FlowMeshService, **more: Any) -> ServiceEntry:
     """Returns what the router's list has of the service."""
-    token = ServiceToken(token_hash(TOKEN), "team-a")
+    tokens = more.pop("tokens", (ServiceToken(token_hash(TOKEN), "team-a"),))
     graph = compile_stages(service.spec, lambda *_: None, stage_problems)
-    return ServiceEntry(SERVICE, "ask", (token,), graph=graph, **more)
+    return ServiceEntry(SERVICE, "ask", tokens, graph=graph, **more)
 
 
 class Machines(Protocol):

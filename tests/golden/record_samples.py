@@ -167,6 +167,7 @@ LEDGER: dict[str, Line] = {
         digest=digest(54),
         done=12.01,
         size_bytes=1202,
+        trust=3,
     ),
     "amendment": AmendmentLine(
         time_s=1_700_000_013.5, changes={"suspend": True, "budgetNanousd": 1301}

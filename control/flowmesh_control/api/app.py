@@ -8,6 +8,7 @@ from aiohttp import web
 from flowmesh_control.api.audits import AuditHandlers
 from flowmesh_control.api.authorization import Authorizer
 from flowmesh_control.api.callers import CallerHandlers
+from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.data import DataHandlers
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
@@ -62,17 +63,18 @@ def build_app(
         metrics_open=services.settings.metrics_open,
     )
     app.add_routes(probes.open_routes())
+    sender = ContentSender()
     handlers = (
         _run_handlers(services, labels),
         AllReceipts(services.views),
-        _data_handlers(services, labels),
+        _data_handlers(services, labels, sender),
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
         _fabric_handlers(services),
         WithheldHandlers(services.withholding),
         VerificationHandlers(services.verification),
         _revocation_handlers(services, labels),
-        _openai_handlers(services, labels),
+        _openai_handlers(services, labels, sender),
         KeyHandlers(services.keys, services.log_reader),
         RequestLogHandlers(services.log_reader),
         QuotaHandlers(
@@ -116,7 +118,9 @@ def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> Ru
     )
 
 
-def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> DataHandlers:
+def _data_handlers(
+    services: ControlPlaneServices, labels: NamespaceLabels, sender: ContentSender
+) -> DataHandlers:
     return DataHandlers(
         runs=services.views,
         partial_outputs=PartialOutputs(services.views, services.store),
@@ -125,11 +129,14 @@ def _data_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> D
         policies=services.policies,
         labels=labels,
         uploaded=services.uploaded,
+        sender=sender,
         upload_bytes_max=services.settings.upload_bytes_max,
     )
 
 
-def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> OpenAiHandlers:
+def _openai_handlers(
+    services: ControlPlaneServices, labels: NamespaceLabels, sender: ContentSender
+) -> OpenAiHandlers:
     openai = services.openai
     return OpenAiHandlers(
         files=openai.files,
@@ -138,6 +145,7 @@ def _openai_handlers(services: ControlPlaneServices, labels: NamespaceLabels) ->
         outputs=openai.outputs,
         quotes=BatchQuotes(openai.batches, services.admission, services.planner),
         uploads=UploadLimits(services.store, services.uploaded),
+        sender=sender,
         policies=services.policies,
         labels=labels,
     )

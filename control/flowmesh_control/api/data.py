@@ -17,13 +17,14 @@ from flowmesh_control.api.authorization import (
     run_route,
 )
 from flowmesh_control.api.connections import while_connected
+from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
-from flowmesh_control.queries.downloads import Download, download_of
+from flowmesh_control.queries.downloads import download_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
@@ -53,6 +54,7 @@ class DataHandlers:
         policies: CachePolicyStore,
         labels: NamespaceLabels,
         uploaded: UploadedBytes,
+        sender: ContentSender,
         upload_bytes_max: int,
     ) -> None:
         """Keeps the services that the handlers use.
@@ -65,6 +67,7 @@ class DataHandlers:
             policies: give the scopes that a namespace may read.
             labels: of namespaces.
             uploaded: bounds what namespaces upload.
+            sender: sends downloads.
             upload_bytes_max: the largest upload of a directory.
         """
         self._runs = runs
@@ -74,6 +77,7 @@ class DataHandlers:
         self._policies = policies
         self._labels = labels
         self._uploaded = uploaded
+        self._sender = sender
         self._upload_bytes_max = upload_bytes_max
 
     def routes(self) -> list[Route]:
@@ -178,15 +182,14 @@ class DataHandlers:
             )
         scopes = await self._runs.output_scopes(uid)
         blobs = self._store.view(write=scopes[0], read=scopes)
-        download = download_of(blobs, outputs[name])
-        return await self._send(call.request, download)
+        return await self._sender.send(call, download_of(blobs, outputs[name]))
 
     async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
         name = call.request.match_info["name"]
         blobs, artifacts = await self._partial_outputs.artifacts(call.uid, name)
         if not artifacts:
             return web.Response(content_type="application/x-ndjson")
-        return await self._send(call.request, download_of(blobs, artifacts))
+        return await self._sender.send(call, download_of(blobs, artifacts))
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/content?reference=&namespace=`` → the content, in the form of an output.
@@ -205,18 +208,7 @@ class DataHandlers:
         artifact = await self._uploads.load(issued_as, reference, scopes)
         call.note(artifact.digest)
         blobs = self._store.view(write=scopes.private, read=scopes.readable)
-        download = download_of(blobs, (artifact,))
-        return await self._send(call.request, download)
-
-    async def _send(self, request: web.Request, download: Download) -> web.StreamResponse:
-        first = await anext(download.pieces, b"")
-        response = web.StreamResponse(headers={"Content-Type": download.media_type})
-        await response.prepare(request)
-        await response.write(first)
-        async for piece in download.pieces:
-            await response.write(piece)
-        await response.write_eof()
-        return response
+        return await self._sender.send(call, download_of(blobs, (artifact,)))
 
     def _scopes(self, call: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(call.namespace))

@@ -39,6 +39,7 @@ from flowmesh_core.units import Digest
 from flowmesh_store.store import Store
 
 _HEX = frozenset("0123456789abcdef")
+_DEPTH_DIGITS = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +315,7 @@ def _direction(call: AuthorizedRequest) -> Direction:
 
 def _depth(call: AuthorizedRequest) -> int:
     depth = call.request.query.get("depth", str(DERIVATIONS_MAX))
-    if not depth.isdecimal() or not int(depth):
+    if not depth.isdecimal() or len(depth) > _DEPTH_DIGITS or not int(depth):
         raise FlowMeshError(
             f"{depth!r} is not a depth: expected a whole number of 1 or more", where="?depth="
         )

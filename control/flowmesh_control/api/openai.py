@@ -8,6 +8,7 @@ from aiohttp import web
 from flowmesh_api.openai.batches import CreateBatchBody, PlanBatchBody
 from flowmesh_api.openai.files import FileDeleted, FileObject
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, limited, project_route
+from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.openai_upload import UploadLimits, receive_file
 from flowmesh_control.api.request_body import body_of
 from flowmesh_control.api.request_recorder import Logging
@@ -18,6 +19,7 @@ from flowmesh_control.openai.files import UploadedFiles, file_object
 from flowmesh_control.openai.output_files import OutputFiles
 from flowmesh_control.openai.quotes import BatchQuotes
 from flowmesh_control.openai.status import ENDED, BatchStatuses
+from flowmesh_control.queries.downloads import Download
 from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_core.decoding import Decoder, decode
@@ -26,7 +28,7 @@ from flowmesh_core.openai.errors import OpenAiError, invalid_value
 _Body = TypeVar("_Body")
 _body_decoder = msgspec.json.Decoder(CreateBatchBody)
 _plan_decoder = msgspec.json.Decoder(PlanBatchBody)
-_LIMIT, _LIMIT_MAX = 20, 100
+_LIMIT, _LIMIT_MAX, _LIMIT_DIGITS = 20, 100, 9
 _JSON_LINES = "application/jsonl"
 
 
@@ -42,6 +44,7 @@ class OpenAiHandlers:
         outputs: OutputFiles,
         quotes: BatchQuotes,
         uploads: UploadLimits,
+        sender: ContentSender,
         policies: CachePolicyStore,
         labels: NamespaceLabels,
     ) -> None:
@@ -54,6 +57,7 @@ class OpenAiHandlers:
             outputs: the files that batches wrote.
             quotes: plans batches.
             uploads: bounds what is uploaded.
+            sender: sends the content of files.
             policies: give the scopes of a namespace.
             labels: of namespaces.
         """
@@ -63,6 +67,7 @@ class OpenAiHandlers:
         self._outputs = outputs
         self._quotes = quotes
         self._uploads = uploads
+        self._sender = sender
         self._policies = policies
         self._labels = labels
 
@@ -118,14 +123,7 @@ class OpenAiHandlers:
         """``GET /openai/v1/files/{id}/content`` → the file's bytes."""
         name = call.request.match_info["id"]
         pieces = await self._outputs.content(call.namespace, name)
-        first = await anext(pieces, b"")
-        response = web.StreamResponse(headers={"Content-Type": _JSON_LINES})
-        await response.prepare(call.request)
-        await response.write(first)
-        async for piece in pieces:
-            await response.write(piece)
-        await response.write_eof()
-        return response
+        return await self._sender.send(call, Download(_JSON_LINES, pieces))
 
     async def delete_file(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /openai/v1/files/{id}`` → :class:`FileDeleted`."""
@@ -176,7 +174,8 @@ class OpenAiHandlers:
         return json_response(self._batches.models.one(call.request.match_info["id"]))
 
     async def _file(self, call: AuthorizedRequest) -> FileObject:
-        return await self._outputs.file(call.namespace, call.request.match_info["id"])
+        async with self._sender.place(call):  # the size of an output is known once it is composed
+            return await self._outputs.file(call.namespace, call.request.match_info["id"])
 
     def _scope(self, call: AuthorizedRequest) -> str:
         labels = dict(self._labels(call.namespace))
@@ -192,6 +191,6 @@ def _decoded(decoder: Decoder[_Body], body: bytes) -> _Body:
 
 def _page(request: web.Request) -> tuple[str, int]:
     given = request.query.get("limit") or str(_LIMIT)
-    if not given.isdecimal() or not int(given):
+    if not given.isdecimal() or len(given) > _LIMIT_DIGITS or not int(given):
         raise invalid_value("limit", "expected an integer of at least 1.")
     return request.query.get("after", ""), min(int(given), _LIMIT_MAX)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flowmesh_control.evaluators.fair_places import FairPlaces
+from flowmesh_control.evaluators.fair_places import FairPlaces, in_thread
 from flowmesh_control.importer.concurrent_puts import ConcurrentPuts
 from flowmesh_control.importer.frames import DatasetDecoded
 from flowmesh_control.importer.process import Importer
@@ -49,11 +49,11 @@ class UploadDecoder:
             StoreError: they could not be stored.
         """
         async with self._threads.place(scope):
-            data = await asyncio.to_thread(_lines, rows)
+            data = await in_thread(_lines, rows)
             if data is None or len(data) <= HERE_BYTES_MAX:
                 try:
                     size = 0 if data is None else len(data)
-                    decoding = await asyncio.to_thread(_of_rows, rows, size)
+                    decoding = await in_thread(_of_rows, rows, size)
                     return await self._decode_in_threads(decoding, scope)
                 except ContentLimitError:
                     if data is None:
@@ -81,7 +81,7 @@ class UploadDecoder:
         if file.size_bytes <= HERE_BYTES_MAX and PurePath(name).suffix.lower() != ".parquet":
             try:
                 async with self._threads.place(scope):
-                    decoding = await asyncio.to_thread(_of_file, name, file.path, file.size_bytes)
+                    decoding = await in_thread(_of_file, name, file.path, file.size_bytes)
                     return await self._decode_in_threads(decoding, scope)
             except ContentLimitError:
                 pass  # The file is small and expands: the process finds out whether too much.
@@ -91,7 +91,7 @@ class UploadDecoder:
         """Decodes in threads, so that the event loop is not blocked."""
         blobs = decoding.blobs()
         async with ConcurrentPuts(self._store.view(write=scope, read=(scope,))) as puts:
-            while batch := await asyncio.to_thread(_next, blobs):
+            while batch := await in_thread(_next, blobs):
                 for digest, data in batch:
                     await puts.add(digest, data)
             manifest = decoding.manifest

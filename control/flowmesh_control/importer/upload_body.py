@@ -1,19 +1,18 @@
 """Receives the bodies of uploads into files, so that none is kept in memory."""
 
 import asyncio
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from aiohttp import StreamReader
 
-from flowmesh_core.errors import FlowMeshError, StoreFullError
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_store.disk_space import require_space
 from flowmesh_store.spool import SpooledFile, SpoolWriter
 
 _PIECE_BYTES = 1 << 20
 _CHECK_EVERY_BYTES = 64 << 20
-FREE_BYTES_MIN = 256 << 20
-"""Space that uploads leave free on a disk to which others write as well."""
+_REMEDY = "free space there, or name the content by an s3:// address instead"
 
 
 async def receive(
@@ -60,13 +59,7 @@ async def receive(
 
 
 async def _require_space(path: Path, wanted_bytes: int) -> None:
-    usage = await asyncio.to_thread(shutil.disk_usage, path.parent)
-    if usage.free - FREE_BYTES_MIN < max(0, wanted_bytes):
-        raise StoreFullError(
-            f"the disk for uploads has only {usage.free >> 20} MiB free",
-            where=str(path.parent),
-            remedy="free space there, or name the content by an s3:// address instead",
-        )
+    await require_space(path.parent, wanted_bytes, purpose="uploads", remedy=_REMEDY)
 
 
 def _too_long(limit_bytes: int, where: str) -> FlowMeshError:

@@ -18,6 +18,7 @@ import msgspec
 
 from flowmesh_api.openai.batches import CreateBatchBody
 from flowmesh_control.errors import QuotaExceededError
+from flowmesh_control.evaluators.fair_places import FairPlaces, in_thread
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.openai.documents import require_budget, workflow_of
 from flowmesh_control.openai.input_file import index_of, read_input_file
@@ -46,7 +47,7 @@ from flowmesh_store.spool import SpooledFile
 log = logging.getLogger("flowmesh.control")
 
 AT_ONCE = 2
-"""Files that are read at the same time."""
+"""Files that are read at the same time; of one namespace one, while another waits."""
 _RETRY_S = 2.0
 _POLL_S = 0.1
 _METADATA = 16
@@ -72,6 +73,7 @@ class BatchService:
             workers may come at any time.
         clock: Unix time in seconds.
         waiting: batches whose files are to be read.
+        places: of those that are read, and of plans.
     """
 
     batches: OpenAiRecords[BatchRecord]
@@ -86,6 +88,7 @@ class BatchService:
     patience_s: float
     clock: Clock
     waiting: "asyncio.Queue[BatchRecord]" = field(default_factory=asyncio.Queue)
+    places: FairPlaces = field(default_factory=lambda: FairPlaces(AT_ONCE))
 
     async def run(self) -> None:
         """Reads files of batches, those of an earlier leader first, until it is cancelled."""
@@ -93,8 +96,8 @@ class BatchService:
             if batch.is_validating:
                 self.waiting.put_nowait(batch)
         async with asyncio.TaskGroup() as readers:
-            for _ in range(AT_ONCE):
-                readers.create_task(self._read_files())
+            while True:
+                readers.create_task(self._read_file(await self.waiting.get()))
 
     async def create(
         self, namespace: str, labels: Mapping[str, str], scope: str, body: CreateBatchBody
@@ -145,9 +148,8 @@ class BatchService:
             await self.commands.cancel(batch.uid, "cancelled by the user")
         return batch
 
-    async def _read_files(self) -> None:
-        while True:
-            batch = await self.waiting.get()
+    async def _read_file(self, batch: BatchRecord) -> None:
+        async with self.places.place(batch.namespace):
             try:
                 await _retried(partial(self._start, batch))
             except Exception:  # one batch must end neither the others nor the control plane
@@ -177,7 +179,7 @@ class BatchService:
 
     async def _submitted(self, batch: BatchRecord) -> BatchRecord:
         view = self.store.view(write=batch.scope, read=(batch.scope,))
-        rows, found = await self.requests(batch)
+        rows, found = await self._requests(batch)
         index = await asyncio.to_thread(index_of, found)
         digest = digest_bytes(index)
         await view.put(digest, index)
@@ -190,29 +192,32 @@ class BatchService:
             started_s=self.clock(),
         )
 
-    async def requests(self, batch: BatchRecord) -> tuple[SpooledFile, BatchLines]:
-        """Returns the rows of a batch's file, and what else is known of it.
+    async def plan(self, batch: BatchRecord) -> tuple[BatchLines, dict[str, Any]]:
+        """Returns what is known of a batch's file, and the workflow that the batch would be.
+
+        It waits for a place as batches do: tenants share these, and the threads that read files.
 
         Raises:
-            OpenAiError: the namespace has no such file, or it cannot be a batch.
+            OpenAiError: there is no such file or model, or the file cannot be a batch.
             StoreError: it cannot be read, or the rows not be written.
         """
+        async with self.places.place(batch.namespace):
+            rows, found = await self._requests(batch)
+            return found, await self._document(batch, rows, found)
+
+    async def _requests(self, batch: BatchRecord) -> tuple[SpooledFile, BatchLines]:
+        """Returns the rows of a batch's file, and what else is known of it; raises as plan."""
         file = await self.files.read(batch.namespace, batch.file_id)
         view = self.store.view(write=batch.scope, read=(batch.scope,))
         with tempfile.TemporaryDirectory(prefix="flowmesh-batch-") as scratch:
             source = Path(scratch, "input.jsonl")
             await view.fetch(file.blob, source)
-            return await asyncio.to_thread(read_input_file, source, batch.endpoint, view.spool())
+            return await in_thread(read_input_file, source, batch.endpoint, view.spool())
 
-    async def document(
+    async def _document(
         self, batch: BatchRecord, rows: SpooledFile, found: BatchLines
     ) -> dict[str, Any]:
-        """Stores the rows of a batch, and returns its workflow.
-
-        Raises:
-            OpenAiError: there is no such model.
-            StoreError: the rows could not be written.
-        """
+        """Stores the rows of a batch, and returns its workflow; raises as plan."""
         try:
             model = self.models.source(found.model)
         except OpenAiError:
@@ -223,7 +228,7 @@ class BatchService:
         return workflow_of(batch, stored.reference, model, self.engine, shapes)
 
     async def _submit(self, batch: BatchRecord, rows: SpooledFile, found: BatchLines) -> None:
-        document = await self.document(batch, rows, found)
+        document = await self._document(batch, rows, found)
         await self.commands.submit(
             Submission(
                 document,

@@ -1,21 +1,18 @@
 """All files of a namespace by id: uploaded ones, and those that batches wrote."""
 
-import asyncio
-import tempfile
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from flowmesh_api.openai.files import FileObject
 from flowmesh_control.openai.files import file_object
 from flowmesh_control.openai.records import BatchRecord, FileRecord, OpenAiRecords
 from flowmesh_control.openai.results import BatchResults, in_pieces
 from flowmesh_control.openai.status import BatchStatuses, error_name, output_name
+from flowmesh_control.queries.downloads import pieces_of
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_store.blobs import BlobViews
 
 _NOT_FOUND = 404
-_PIECE_BYTES = 1 << 20
 _OUTPUT = "batch_output"
 _SUFFIXES = ("-output", "-errors")
 
@@ -60,11 +57,8 @@ class OutputFiles:
 
     async def _uploaded(self, record: FileRecord) -> AsyncIterator[bytes]:
         view = self.store.view(write=record.scope, read=(record.scope,))
-        with tempfile.TemporaryDirectory(prefix="flowmesh-file-") as folder:
-            path = Path(folder, "content")
-            await view.fetch(record.blob, path)
-            for offset in range(0, record.size_bytes, _PIECE_BYTES):
-                yield await asyncio.to_thread(_piece_at, path, offset)
+        async for piece in pieces_of(view, record.blob, record.size_bytes):
+            yield piece
 
     async def _written(self, namespace: str, name: str) -> tuple[BatchRecord, AsyncIterator[bytes]]:
         stem = name.removeprefix("file-")[: -len(_SUFFIXES[0])]
@@ -79,9 +73,3 @@ class OutputFiles:
         if name == error_name(batch) and shown.error_file_id is not None:
             return batch, in_pieces(self.results.error_lines(batch, shown.status))
         raise missing
-
-
-def _piece_at(path: Path, offset: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(_PIECE_BYTES)

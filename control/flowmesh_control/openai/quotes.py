@@ -56,8 +56,7 @@ class BatchQuotes:
             created_s=0.0,
             scope=scope,
         )
-        rows, found = await self.batches.requests(planned)
-        document = await self.batches.document(planned, rows, found)
+        found, document = await self.batches.plan(planned)
         compiled = await self.admission.compile(
             Submission(document, namespace=namespace, labels=labels)
         )

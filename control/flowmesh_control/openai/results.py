@@ -3,6 +3,7 @@
 Nothing is stored for them: a line is a row's response with the request's custom id.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
@@ -102,15 +103,14 @@ class BatchResults:
             number = part.first_row
             manifest = await manifest_of(blobs, part.artifact)
             for chunk in manifest.chunks:
-                rows = await read_beside_others(
-                    lambda *read: table_rows(read_verified_table(*read)),
+                found = await read_beside_others(
+                    lambda *one: [_response(row) for row in table_rows(read_verified_table(*one))],
                     await blobs.get(chunk.blob),
                     manifest.schema,
                     chunk,
                 )
-                for row in rows:
-                    if number < requests:
-                        yield number, _response(row)
+                for response in found[: max(0, requests - number)]:
+                    yield number, response
                     number += 1
 
 
@@ -120,6 +120,7 @@ async def in_pieces(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     async for line in lines:
         piece += line
         if len(piece) >= _PIECE_BYTES:
+            await asyncio.sleep(0)  # a chunk may have very many lines, and others are served too
             yield bytes(piece)
             piece = bytearray()
     yield bytes(piece)

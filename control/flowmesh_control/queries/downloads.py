@@ -2,20 +2,26 @@
 
 import asyncio
 import tarfile
+import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import orjson
 
 from flowmesh_core.dataset import ChunkRef, Manifest, Schema, decode_manifest_of
+from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_core.protocol.results import Artifact, require_identity
+from flowmesh_core.units import Digest
 from flowmesh_store.blobs import Blobs
+from flowmesh_store.disk_space import require_space
 from flowmesh_store.tree import read_tree_of
 
 T = TypeVar("T")
 _BLOCK = tarfile.BLOCKSIZE
+_PIECE_BYTES = 1 << 20
 _READ_ON_LOOP = 64 << 10
 """Chunks of more bytes and values are decoded in a thread, beside which others are served."""
 
@@ -90,7 +96,8 @@ async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator
 async def _bytes(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
     for artifact in artifacts:
         require_identity(artifact)
-        yield await blobs.get(artifact.blob)
+        async for piece in pieces_of(blobs, artifact.blob, artifact.size_bytes):
+            yield piece
 
 
 async def _tar(blobs: Blobs, artifact: Artifact) -> AsyncIterator[bytes]:
@@ -100,6 +107,37 @@ async def _tar(blobs: Blobs, artifact: Artifact) -> AsyncIterator[bytes]:
         info.size = file.bytes
         info.mode = file.mode or 0o644
         yield info.tobuf(tarfile.PAX_FORMAT)
-        data = await blobs.get(file.digest)
-        yield data + b"\0" * (-len(data) % _BLOCK)
+        # Of another size, a reader would take the rest of it for further files.
+        async for piece in pieces_of(blobs, file.digest, file.bytes, is_exact=True):
+            yield piece
+        yield b"\0" * (-file.bytes % _BLOCK)
     yield b"\0" * (2 * _BLOCK)
+
+
+async def pieces_of(
+    blobs: Blobs, digest: Digest, size_bytes: int, *, is_exact: bool = False
+) -> AsyncIterator[bytes]:
+    """Yields a blob, which may be larger than memory, in pieces from a temporary copy on disk.
+
+    Args:
+        blobs: that have it.
+        digest: of the blob.
+        size_bytes: as far as it is known, for which the disk has to have space.
+        is_exact: whether it must have this size.
+    """
+    with tempfile.TemporaryDirectory(prefix="flowmesh-download-") as folder:
+        await require_space(Path(folder), size_bytes)
+        path = Path(folder, "content")
+        found_bytes = await blobs.fetch(digest, path)
+        if is_exact and found_bytes != size_bytes:
+            raise BlobCorruptError(
+                f"it has {found_bytes} bytes: its manifest says {size_bytes}", where=f"cas/{digest}"
+            )
+        for offset in range(0, found_bytes, _PIECE_BYTES):
+            yield await asyncio.to_thread(_piece_at, path, offset)
+
+
+def _piece_at(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read(_PIECE_BYTES)

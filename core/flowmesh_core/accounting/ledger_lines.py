@@ -24,6 +24,7 @@ class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_default
         scope: with ``action_id``, the action that it is of.
         digest: of its tree.
         done: how far the work was, on the scale of the attempt's progress.
+        trust: of all workers whose work it has, the least; 0 in lines of earlier releases.
     """
 
     time_s: float
@@ -34,6 +35,7 @@ class CheckpointLine(msgspec.Struct, frozen=True, tag="checkpoint", omit_default
     digest: Digest
     done: float = 0.0
     size_bytes: int = 0
+    trust: int = 0
 
 
 class AmendmentLine(msgspec.Struct, frozen=True, tag="amendment", gc=False):

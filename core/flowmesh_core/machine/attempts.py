@@ -23,6 +23,7 @@ from flowmesh_core.machine import (
     suspects,
     timeouts,
 )
+from flowmesh_core.machine.attempt_trust import NO_TRUST, trust_of
 from flowmesh_core.machine.commands import Acknowledge, CancelAttempt, Publish
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.eligibility import eligible
@@ -36,8 +37,6 @@ from flowmesh_core.protocol.messages import AttemptEnd, FailureReport
 from flowmesh_core.protocol.results import ActionResult, Bill, Provenance
 from flowmesh_core.sharing.scopes import AUDIT_SCOPE
 
-NO_TRUST = -1
-"""The trust of a result that nothing accepts."""
 THEIRS = frozenset({FailureKind.BAD_INPUT, FailureKind.USER_CODE, FailureKind.TIMEOUT})
 """Failures that the step itself causes: its runs pay for the attempt."""
 
@@ -193,6 +192,8 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         pool=worker.shape.pool,
         code_tenant=ready_actions.code_tenant(state, action),
     )
+    if action.checkpoint is not None:  # it may have begun there
+        attempt.resumed_trust = action.checkpoint.trust
     billing.resume(state, attempt)
     record_assignment(state, worker, action, attempt, now_s)
     timeouts.begin(state, attempt)
@@ -233,7 +234,7 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         else:
             billing.settle(state, attempt, [], "replica", now_s)
         return
-    trust = _trust(state, worker, attempt)
+    trust = trust_of(state, worker, attempt)
     accepting = [s.terms for s in action.subscribers.values() if s.terms.accepts(trust)]
     if not accepting:
         _discard(state, attempt, trust, now_s)
@@ -249,16 +250,6 @@ def _succeeded(state: State, worker: Worker, attempt: Attempt, now_s: float) -> 
         for terms in accepting[1:]:
             oldest_s, min_trust = max(oldest_s, terms.oldest_s), max(min_trust, terms.min_trust)
         state.emit(Publish(action.key, result, action.replace, oldest_s, min_trust))
-
-
-def _trust(state: State, worker: Worker, attempt: Attempt) -> int:
-    """The trust of an attempt's result: its pool's, the less of at its start and at its end.
-
-    Less than any where its worker is not believed any more.
-    """
-    if state.disbelieved and (worker.shape.pool, worker.name) in state.disbelieved:
-        return NO_TRUST
-    return min(attempt.shape.trust, worker.shape.trust)
 
 
 def _discard(state: State, attempt: Attempt, trust: int, now_s: float) -> None:

@@ -3,6 +3,9 @@
 They belong to the action and not to the attempt that made them: the next attempt begins there, on
 whichever worker. A checkpoint can only save work. One that is corrupt is dropped, and an action's
 last try begins at the start if the try before began at a checkpoint and failed (ADR 7).
+
+What is made of a checkpoint is trusted no more than the workers that made that: an attempt of a
+more trusted pool, which others wait for, does not begin there.
 """
 
 from collections.abc import Iterable
@@ -10,6 +13,7 @@ from collections.abc import Iterable
 from flowmesh_api.v1.enums import ActionState
 from flowmesh_core.accounting.ledger_lines import CheckpointLine
 from flowmesh_core.machine import ready_actions
+from flowmesh_core.machine.attempt_trust import trust_of
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey
@@ -34,12 +38,17 @@ def reported(state: State, worker: Worker, reports: Iterable[Checkpoint], now_s:
         action = state.actions.get(key)
         if action is None:
             if now_s < state.recovering_until_s and not report.spoiled:
-                state.orphaned_checkpoints[key] = (report, now_s)
+                found = _from_report(report, trust_of(state, worker, None), now_s)
+                state.orphaned_checkpoints[key] = found
         elif action.state in _OPEN:
             if report.spoiled:
                 _drop_corrupt(state, action, report)
             else:
-                _update(state, action, _from_report(report, now_s), now_s)
+                attempt = action.attempts.get(report.attempt_id)
+                trust = trust_of(state, worker, attempt)
+                if attempt is None and action.checkpoint is not None:  # it may have begun there
+                    trust = min(trust, action.checkpoint.trust)
+                _update(state, action, _from_report(report, trust, now_s), now_s)
                 worker.local_digests[report.digest] = None
 
 
@@ -51,24 +60,28 @@ def begin(state: State, run: Run, action: Action, now_s: float) -> None:
     ):
         action.checkpoint = restored
         ready_actions.mark_changed(state, action)
-    report, reported_s = state.orphaned_checkpoints.pop(action.key, (None, 0.0))
-    if report is not None:
-        _update(state, action, _from_report(report, reported_s), now_s)
+    orphan = state.orphaned_checkpoints.pop(action.key, None)
+    if orphan is not None:
+        if action.checkpoint is not None:  # its attempt may have begun there
+            orphan.trust = min(orphan.trust, action.checkpoint.trust)
+        _update(state, action, orphan, now_s)
 
 
 def restore(run: Run, line: CheckpointLine) -> None:
     """Takes a checkpoint from a ledger; the last line of an action counts."""
     run.checkpoints[ActionKey(line.scope, line.action_id)] = LatestCheckpoint(
-        line.digest, line.done, line.size_bytes, line.time_s, noted=True
+        line.digest, line.done, line.size_bytes, line.time_s, noted=True, trust=line.trust
     )
 
 
-def resume(action: Action, attempt: Attempt) -> InputRef | None:
+def resume(state: State, action: Action, attempt: Attempt, now_s: float) -> InputRef | None:
     """Returns what a new attempt begins at, or None for the start."""
-    if action.checkpoint is None:
+    checkpoint = action.checkpoint
+    if checkpoint is None or not action.accepts_wholly(checkpoint.trust, attempt.shape.trust):
         return None
-    attempt.resumed = action.checkpoint.digest
-    return InputRef(artifact(action.checkpoint))
+    attempt.resumed, attempt.resumed_trust = checkpoint.digest, checkpoint.trust
+    note(state, action, now_s)  # a later leader has to know what the attempt may have begun at
+    return InputRef(artifact(checkpoint))
 
 
 def artifact(kept: LatestCheckpoint) -> Artifact:
@@ -81,10 +94,7 @@ def roots(state: State) -> list[tuple[str, Artifact]]:
     found = [(k.scope, a.checkpoint) for k, a in state.actions.items() if a.checkpoint is not None]
     for run in state.runs.values():
         found += ((key.scope, checkpoint) for key, checkpoint in run.checkpoints.items())
-    found += (
-        (key.scope, _from_report(report, reported_s))
-        for key, (report, reported_s) in state.orphaned_checkpoints.items()
-    )
+    found += ((key.scope, orphan) for key, orphan in state.orphaned_checkpoints.items())
     return [(scope, artifact(checkpoint)) for scope, checkpoint in found]
 
 
@@ -119,6 +129,7 @@ def note(state: State, action: Action, now_s: float) -> None:
                 digest=checkpoint.digest,
                 done=checkpoint.done,
                 size_bytes=checkpoint.size_bytes,
+                trust=max(0, checkpoint.trust),
             ),
         )
 
@@ -130,13 +141,13 @@ def doubt(action: Action, attempt: Attempt) -> None:
         action.checkpoint = None
 
 
-def _from_report(report: Checkpoint, now_s: float) -> LatestCheckpoint:
-    return LatestCheckpoint(report.digest, report.done, report.size_bytes, now_s)
+def _from_report(report: Checkpoint, trust: int, now_s: float) -> LatestCheckpoint:
+    return LatestCheckpoint(report.digest, report.done, report.size_bytes, now_s, trust=trust)
 
 
 def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: float) -> None:
     known = action.checkpoint
-    if known is not None and checkpoint.done <= known.done:
+    if known is not None and _rank(action, checkpoint) <= _rank(action, known):
         return
     action.checkpoint = checkpoint
     ready_actions.mark_changed(state, action)
@@ -149,12 +160,17 @@ def _update(state: State, action: Action, checkpoint: LatestCheckpoint, now_s: f
         note(state, action, now_s)
 
 
+def _rank(action: Action, checkpoint: LatestCheckpoint) -> tuple[bool, float]:
+    """Orders checkpoints: those that count for all that wait, then those that save more work."""
+    return action.accepts_wholly(checkpoint.trust), checkpoint.done
+
+
 def _drop_corrupt(state: State, action: Action, report: Checkpoint) -> None:
     scopes = tuple(dict.fromkeys((*action.read_scopes, action.key.scope)))
     state.emit(DeleteCorruptBlobs(frozenset(report.spoiled), action.first_run(), scopes))
     attempt = action.attempts.get(report.attempt_id)
     if attempt is not None:
-        attempt.resumed = ""
+        attempt.resumed, attempt.resumed_trust = "", None
     if action.checkpoint is not None and action.checkpoint.digest == report.digest:
         action.checkpoint = None
         ready_actions.mark_changed(state, action)

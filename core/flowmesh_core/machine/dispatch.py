@@ -149,10 +149,11 @@ def _assign(
     attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
     cache_salt = state.prefix_salt(cache_salt_scope(runs[0].scopes, action.key.scope))
+    resume = checkpoints.resume(state, action, attempt, now_s)
     state.emit(
         Assign(
             worker.name,
-            _assignment(action, attempt, runs, cache_salt, tenant),
+            _assignment(action, attempt, runs, cache_salt, tenant, resume),
             action.spec.secrets,
             runs[0].plan.namespace,
             action.generation,
@@ -167,7 +168,12 @@ def cache_salt_scope(scopes: ScopePlan, published_to: str) -> str:
 
 
 def _assignment(
-    action: Action, attempt: Attempt, runs: list[Run], cache_salt: str, tenant: str
+    action: Action,
+    attempt: Attempt,
+    runs: list[Run],
+    cache_salt: str,
+    tenant: str,
+    resume: InputRef | None,
 ) -> Assignment:
     spec = action.spec
     return Assignment(
@@ -193,7 +199,7 @@ def _assignment(
         isolate=action.isolate,
         cache_salt=cache_salt,
         run_uids=tuple(r.uid for r in runs),
-        resume=checkpoints.resume(action, attempt),
+        resume=resume,
         tenant=tenant,
     )
 

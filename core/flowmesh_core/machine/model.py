@@ -54,6 +54,7 @@ class LatestCheckpoint(msgspec.Struct, eq=False):
     Attributes:
         time_s: when it was reported.
         noted: whether it is in the ledgers of the subscribed runs.
+        trust: of all workers whose work it has, the least.
     """
 
     digest: Digest
@@ -61,6 +62,7 @@ class LatestCheckpoint(msgspec.Struct, eq=False):
     size_bytes: int
     time_s: float
     noted: bool = False
+    trust: int = 0
 
 
 class Hold(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class Attempt(msgspec.Struct, eq=False):
         store_full_s: when its result began to wait for space in a full store; 0 where it does not.
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
+        resumed_trust: of that checkpoint; None where it began at the start.
         pool: of its worker, which may have left when the attempt ends.
         alone: assigned to a host of its own.
         case: what its action was suspected of when it was assigned; None where of nothing.
@@ -145,6 +148,7 @@ class Attempt(msgspec.Struct, eq=False):
     cancelled: bool = False
     logged: bool = False
     resumed: str = ""
+    resumed_trust: int | None = None
     pool: str = ""
     alone: bool = False
     case: SuspectCase | None = None
@@ -271,6 +275,18 @@ class Action(msgspec.Struct, eq=False):
         if len(self.subscribers) == 1:
             return [next(iter(self.subscribers)).uid]
         return list(dict.fromkeys(s.uid for s in self.subscribers))
+
+    def accepts_wholly(self, trust: int, made_at: int = 1 << 30) -> bool:
+        """Whether work of this trust counts for all that wait for a result.
+
+        Args:
+            trust: of the work.
+            made_at: leaves out those that do not accept a result of this trust either.
+        """
+        return all(
+            own.terms.accepts(trust) or not own.terms.accepts(made_at)
+            for own in self.subscribers.values()
+        )
 
     def accepting_runs(self, trust: int) -> list[str]:
         """Returns the runs that accept a result of a pool of this trust, and so pay for it."""

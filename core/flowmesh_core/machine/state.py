@@ -22,6 +22,7 @@ from flowmesh_core.machine.model import (
     Attempt,
     FailedTries,
     Hold,
+    LatestCheckpoint,
     PendingLookUp,
     Run,
     StepLookUp,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from flowmesh_core.costmodel.model import CostModel
     from flowmesh_core.fleet.memory_limits import MemoryLimits
     from flowmesh_core.placement.fair_share import FairShare
-    from flowmesh_core.protocol.messages import Checkpoint
 
 
 @dataclass(slots=True, eq=False)
@@ -60,7 +60,7 @@ class State:
         failed_tries: of actions in the last day, for :mod:`failure_policy`; oldest first.
         orphaned_ends: after a restart, ends of attempts whose action is not known (yet), by key.
         orphaned_attempts: attempts that workers run though their action is not known (yet).
-        orphaned_checkpoints: reported checkpoints of actions that are not known (yet), and when.
+        orphaned_checkpoints: reported checkpoints of actions that are not known (yet).
         unnoted: actions whose newest checkpoint is not in the ledgers.
         resumed_bills: incarnation → what was billed for it before a restart.
         resumed_charges: attempt → what it was charged before a restart, until it is adopted.
@@ -122,7 +122,7 @@ class State:
     failed_tries: dict[ActionKey, FailedTries] = field(default_factory=dict)
     orphaned_ends: OrphanedEnds = field(default_factory=OrphanedEnds)
     orphaned_attempts: dict[ActionKey, OrphanedAttempt] = field(default_factory=dict)
-    orphaned_checkpoints: dict[ActionKey, tuple["Checkpoint", float]] = field(default_factory=dict)
+    orphaned_checkpoints: dict[ActionKey, LatestCheckpoint] = field(default_factory=dict)
     unnoted: dict[ActionKey, Action] = field(default_factory=dict)
     resumed_bills: dict[str, int] = field(default_factory=dict)
     resumed_charges: dict[str, int] = field(default_factory=dict)

@@ -37,6 +37,8 @@ HELLO_BYTES_MAX = 256 << 10
 CREDIT_BYTES = 64 << 10
 """Bytes of one stream between its engine host and its client."""
 
+GRAPHS_MAX = 256
+"""Graphs of one connection that a hub keeps; both ends forget the one that was sent first."""
 VALUE_BYTES_MAX = 8 << 20
 """The largest value of a stage that passes a router."""
 PACKED_ARRAYS = b"\xc1"
@@ -234,7 +236,10 @@ class Pong(msgspec.Struct, frozen=True, array_like=True, tag="pong"):
 
 
 class UseGraph(msgspec.Struct, frozen=True, array_like=True, tag="graph"):
-    """The stages of a service, once a connection; requests name them by their digest."""
+    """The stages of a service; requests name them by their digest.
+
+    They are sent once, and again after ``GRAPHS_MAX`` others.
+    """
 
     graph: ServiceGraph
 

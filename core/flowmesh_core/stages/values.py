@@ -15,6 +15,7 @@ import msgspec
 from flowmesh_core.errors import FlowMeshError
 
 REQUEST = "request"
+_INDEX_DIGITS = 9
 _REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
 _PRINTED = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
@@ -65,7 +66,7 @@ def part_of(value: Any, path: Sequence[str], name: str) -> Any:
     for key in path:
         if isinstance(value, Mapping) and key in value:
             value = value[key]
-        elif isinstance(value, list) and key.isdigit() and int(key) < len(value):
+        elif isinstance(value, list) and _is_index(key) and int(key) < len(value):
             value = value[int(key)]
         else:
             raise MissingValueError(f"there is no {key!r} in {name}", where=name)
@@ -149,6 +150,11 @@ def fill_tree(tree: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(tree, list):
         return [fill_tree(item, values) for item in tree]
     return tree
+
+
+def _is_index(key: str) -> bool:
+    # Python refuses to read thousands of digits, as a service's author may write.
+    return len(key) <= _INDEX_DIGITS and key.isdigit()
 
 
 def _printed(reference: ValueReference, values: Mapping[str, Any]) -> str:

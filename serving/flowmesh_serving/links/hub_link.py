@@ -8,8 +8,10 @@ One that sends nothing for two seconds, though it was asked to, is taken as gone
 """
 
 import asyncio
+import itertools
 import logging
 import re
+from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,6 +22,7 @@ from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.framed_connection import READ_BYTES, FramedConnection
 from flowmesh_core.protocol.serving import (
     FRAME_BYTES_MAX,
+    GRAPHS_MAX,
     HELLO_BYTES_MAX,
     SERVING_VERSION,
     CallEnded,
@@ -53,11 +56,14 @@ REPLICAS_MAX = 256
 """Replicas of one hub."""
 LOADS_PER_S = 1000
 """A hub reports at most 200 times a second."""
+RENEWALS_PER_S = 4
+"""Certificates that a hub shows: each is verified, and is valid for an hour."""
 STRAY_FRAMES_PER_S = 5000
 """Frames of calls that have ended or that the hub does not have."""
 _CALLS_MAX = 1 << 16
 _PATHS_MAX = 64
 _SIZES_MAX = 256
+_BATCH_S_MAX = 86_400.0
 _NAME_CHARS = 500
 _PEER_CHARS = 16
 _PORT = re.compile(r"tls:([1-9][0-9]{3,4})")
@@ -103,7 +109,11 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
     """
 
     def __init__(
-        self, listener: HubListener, refused: "RefusedHubs", verifier: LinkVerifier | None = None
+        self,
+        listener: HubListener,
+        refused: "RefusedHubs",
+        verifier: LinkVerifier | None = None,
+        links: "RecentLinks | None" = None,
     ) -> None:
         """Waits for a hello.
 
@@ -111,6 +121,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             listener: gets the hub's frames.
             refused: hubs that have broken the protocol a moment ago.
             verifier: verifies its link certificate; None on a Unix socket.
+            links: those with certificates; None on a Unix socket.
         """
         super().__init__(
             ToRouter,
@@ -121,12 +132,14 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
         self.worker = self.incarnation = self.peer = ""
-        self._graphs: set[str] = set()
+        self._graphs: dict[str, None] = {}
         self._listener = listener
         self._refused_hubs = refused
         self._verifier = verifier
+        self._links = links
         self._claims: LinkClaims | None = None
         self._loads, self._strays = _Rate(LOADS_PER_S), _Rate(STRAY_FRAMES_PER_S)
+        self._renewals = _Rate(RENEWALS_PER_S)
         self._timer: asyncio.TimerHandle | None = None
         self._certificate_timer: asyncio.TimerHandle | None = None
         self._heard_s = 0.0
@@ -145,10 +158,14 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         tls = transport.get_extra_info("ssl_object")
         if self._verifier is not None:
             self._admit(x509.load_der_x509_certificate(tls.getpeercert(binary_form=True)))
+            if self._claims is not None and self._links is not None:
+                self._links.add(self._claims.worker, self)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the event loop."""
         self._stop_timers()
+        if self._claims is not None and self._links is not None:
+            self._links.remove(self._claims.worker, self)
         super().connection_lost(error)
 
     def data_received(self, data: bytes) -> None:
@@ -159,11 +176,19 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         except (ProtocolError, msgspec.DecodeError) as error:
             self._breach(str(error))
 
+    def replace(self) -> None:
+        """Closes the link, as its worker has made others since."""
+        self._refuse("its worker has made other connections since")
+        self._abort()
+
     def use_graph(self, graph: LoadedGraph) -> None:
-        """Sends a graph to the hub, once."""
-        if graph.digest not in self._graphs:
-            self._graphs.add(graph.digest)
-            self.send(UseGraph(graph.graph))
+        """Sends a graph to the hub, unless it has it."""
+        if graph.digest in self._graphs:
+            return
+        self._graphs[graph.digest] = None
+        if len(self._graphs) > GRAPHS_MAX:
+            del self._graphs[next(iter(self._graphs))]
+        self.send(UseGraph(graph.graph))
 
     def _receive(self, message: ToRouter) -> None:
         if self._transport is None or self._transport.is_closing():
@@ -256,6 +281,9 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         """Has the link last as long as another certificate of the same process of the worker."""
         if self._verifier is None:
             return
+        if not self._renewals.allows(self._heard_s):
+            self._breach(f"more than {RENEWALS_PER_S} certificates a second")
+            return
         try:
             self._admit(read_pem(certificate))
         except ProtocolError as error:
@@ -335,6 +363,34 @@ class RefusedHubs:
         return self._until_s.get(worker, 0.0) > now_s
 
 
+class RecentLinks:
+    """The links of each worker that has shown a certificate: what bounds a link bounds a worker.
+
+    A worker has one link; two where a router has two addresses, or where one is lost and the router
+    does not know of it yet.
+    """
+
+    MOST = 2
+
+    def __init__(self) -> None:
+        self._of: dict[str, list[HubLink]] = {}
+
+    def add(self, worker: str, link: HubLink) -> None:
+        """Adds a link; closes the oldest one of the worker where there are too many."""
+        links = self._of.setdefault(worker, [])
+        links.append(link)
+        if len(links) > self.MOST:
+            links.pop(0).replace()
+
+    def remove(self, worker: str, link: HubLink) -> None:
+        """Forgets a link; may be called more than once."""
+        links = self._of.get(worker, [])
+        if link in links:
+            links.remove(link)
+        if not links:
+            self._of.pop(worker, None)
+
+
 class _Rate:
     """How many events of one second there were."""
 
@@ -361,6 +417,16 @@ def _is_valid(load: ReplicaLoad) -> bool:
         and 0 <= load.queued <= _CALLS_MAX
         and len(load.paths) <= _PATHS_MAX
         and 0 <= load.cap <= _CALLS_MAX
-        and len(load.sizes) == len(load.seconds) <= _SIZES_MAX
+        and _is_profile(load.sizes, load.seconds)
         and all(len(text) <= _NAME_CHARS for text in names)
+    )
+
+
+def _is_profile(sizes: Sequence[int], seconds: Sequence[float]) -> bool:
+    """Returns whether times of batches can be: one that cannot spoils a report of all services."""
+    return (
+        len(sizes) == len(seconds) <= _SIZES_MAX
+        and all(low < high for low, high in itertools.pairwise((0, *sizes, _CALLS_MAX + 1)))
+        and sizes[:1] in ((), (1,))
+        and all(0 < each_s <= _BATCH_S_MAX for each_s in seconds)
     )

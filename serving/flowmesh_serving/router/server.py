@@ -27,7 +27,7 @@ from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
 from flowmesh_serving.http.whole_calls import WholeCalls
 from flowmesh_serving.http.whole_invocations import WholeInvocations
-from flowmesh_serving.links.hub_link import HubLink, RefusedHubs
+from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
@@ -74,6 +74,7 @@ class RouterServer:
             settings.group, None if self._tls is None else self._tls.hub_context
         )
         self._refused_hubs = RefusedHubs()
+        self._recent_links = RecentLinks()
         self._metrics = RouterMetrics()
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
@@ -163,7 +164,7 @@ class RouterServer:
 
     async def _listen_on_port(self, port: int, context: ssl.SSLContext) -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: HubLink(self._listener, self._refused_hubs, self._verifier),
+            self._hub_link_by_tls,
             self._settings.host,
             port,
             ssl=context,
@@ -171,6 +172,9 @@ class RouterServer:
         )
         self.hubs_port = server.sockets[0].getsockname()[1]
         self._stack.callback(server.close)
+
+    def _hub_link_by_tls(self) -> HubLink:
+        return HubLink(self._listener, self._refused_hubs, self._verifier, self._recent_links)
 
     async def _listen_on_socket(self, path: Path) -> None:
         listener = _private_socket(path)

@@ -6,49 +6,85 @@ from typing import Any
 import msgspec
 
 from flowmesh_core.decoding import decode
+from flowmesh_core.errors import FlowMeshError
+from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.protocol.serving import VALUE_BYTES_MAX
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_core.stages.stage_calls import COMPLETION, FINISH_REASON
 from flowmesh_core.stages.values import REQUEST
+from flowmesh_serving.errors import unreadable_answer
 
 _DATA, _DONE = b"data: ", b"[DONE]"
 _json = msgspec.json.Decoder()
+_any_json = msgspec.json.Decoder(msgspec.Raw)
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    text: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+
+
+class _Chunk(msgspec.Struct):
+    choices: tuple[_Choice, ...] = ()
+
+
+_chunks = msgspec.json.Decoder(_Chunk)
 
 
 class StreamedText:
     """Reads the engine's events of one answer.
 
     Attributes:
-        text: of all events so far.
         finish_reason: of the answer; None before its end.
     """
 
     def __init__(self, stage: str) -> None:
         """Reads the answer of this stage."""
         self._stage = stage
-        self.text = ""
+        self._texts: list[str] = []
+        self._characters = 0
         self.finish_reason: str | None = None
 
     def events(self, data: bytes) -> bytes:
-        """Returns the client's events for some of the engine's."""
+        """Returns the client's events for some of the engine's.
+
+        Raises:
+            OpenAiError: they are not such events, or the answer is too long.
+        """
         out = b""
         for line in data.split(b"\n"):
             if line.startswith(_DATA) and not line.endswith(_DONE):
-                text = self._read(decode(_json, line[len(_DATA) :]))
+                text = self._read(line[len(_DATA) :])
                 if text:
                     out += event("text", {"stage": self._stage, "text": text})
         return out
 
     def value(self) -> dict[str, Any]:
         """Returns the stage's value."""
-        return {COMPLETION: self.text, FINISH_REASON: self.finish_reason}
+        return {COMPLETION: "".join(self._texts), FINISH_REASON: self.finish_reason}
 
-    def _read(self, chunk: Mapping[str, Any]) -> str:
+    def _read(self, data: bytes) -> str:
+        try:
+            chunk = decode(_chunks, data)
+        except msgspec.DecodeError:
+            raise unreadable_answer(self._stage) from None
         text = ""
-        for choice in chunk.get("choices", ()):
-            delta = choice.get("delta", choice)
-            text += delta.get("content") or delta.get("text") or ""
-            self.finish_reason = choice.get("finish_reason") or self.finish_reason
-        self.text += text
+        for choice in chunk.choices:
+            if choice.delta is not None:
+                text += choice.delta.content or choice.delta.text or ""
+            text += choice.text or ""
+            self.finish_reason = choice.finish_reason or self.finish_reason
+        self._texts.append(text)
+        self._characters += len(text)
+        if self._characters > VALUE_BYTES_MAX:
+            why = f"The answer of stage {self._stage} is longer than {VALUE_BYTES_MAX} characters."
+            raise OpenAiError(why, type="server_error", code="value_too_large", status=500)
         return text
 
 
@@ -72,18 +108,32 @@ def reply_of(
         streamed: the answer that was streamed; None where none was.
 
     Raises:
-        MissingValueError: a stage's value has not what the reply reads of it.
+        FlowMeshError: a stage's value is not JSON, or has not what the reply reads of it.
     """
     found: dict[str, Any] = {}
     for name, reference in graph.reply.items():
         source = reference.source
         if not reference.path and values.get(source):
-            found[name] = msgspec.Raw(values[source])
+            # Whole: it must not end the reply's field and write those of other stages.
+            found[name] = _decoded(_any_json, values[source], source)
         elif source == REQUEST:
             found[name] = reference.of({source: request})
         elif values[source]:
-            found[name] = reference.of({source: decode(_json, values[source])})
+            found[name] = reference.of({source: _decoded(_json, values[source], source)})
+        elif streamed is None:
+            raise FlowMeshError(f"the value of stage {source} is empty")
         else:
-            assert streamed is not None, "only a streamed answer has no value"
             found[name] = reference.of({source: streamed.value()})
     return found
+
+
+def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes, stage: str) -> Any:
+    """Returns a value as it is decoded.
+
+    Raises:
+        FlowMeshError: it is not JSON.
+    """
+    try:
+        return decode(decoder, data)
+    except msgspec.DecodeError as error:
+        raise FlowMeshError(f"the value of stage {stage} is not JSON: {error}") from None

@@ -12,7 +12,12 @@ from typing import NamedTuple
 import msgspec
 
 from flowmesh_core.protocol.serving import (
+    CREDIT_BYTES,
+    DEADLINE,
+    FAILED,
+    FULL,
     LOST,
+    UNKNOWN_REPLICA,
     VALUE_BYTES_MAX,
     Credit,
     EndRequest,
@@ -36,6 +41,8 @@ from flowmesh_serving.links.hub_link import Defect, HubLink
 from flowmesh_serving.stages.peer_addresses import PeerAddresses
 
 UNROUTED = RequestRoute(0, ())
+_OUTCOMES = frozenset({DEADLINE, FULL, LOST, UNKNOWN_REPLICA})
+_ERRORS = range(400, 600)
 Event = Piece | StageFailed | MatchedSet[bytes]
 
 
@@ -52,6 +59,8 @@ class PendingRequest:
         stage_links: by stage, the hub that its route gives it to.
         avoided: replicas that have refused or lost it.
         has_streamed: whether its client may have bytes of an answer.
+        unread_bytes: of the answer that is streamed, which its client has not taken yet.
+        relayed: stages of its route, each with one whose value it was sent.
         is_answered: whether all values of its reply have come.
     """
 
@@ -64,6 +73,8 @@ class PendingRequest:
     stage_links: Mapping[str, HubLink] = field(default_factory=dict)
     avoided: set[str] = field(default_factory=set)
     has_streamed: bool = False
+    unread_bytes: int = 0
+    relayed: set[tuple[str, str]] = field(default_factory=set)
     is_answered: bool = False
 
     @property
@@ -125,6 +136,7 @@ class StagedRequests:
 
     def add_credit(self, pending: PendingRequest, size: int) -> None:
         """Lets a stream go on, as its client has read some bytes."""
+        pending.unread_bytes -= size
         if (link := pending.stage_links.get(pending.graph.streamed)) is not None:
             link.answer(Credit(pending.request_id, size))
 
@@ -143,35 +155,23 @@ class StagedRequests:
     def reply(self, link: HubLink, message: Piece | StageValue | StageFailed) -> Defect:
         """Deals with a frame of a request.
 
-        Frames of requests that have ended are ignored, and so is a value of a stage, or a piece,
-        from another hub than that which the route gives the stage to.
+        Frames of requests that have ended are ignored, and so is a value or failure of a stage, or
+        a piece, from another hub than that which the route gives the stage to.
         """
         request_id = message.call_id if isinstance(message, Piece) else message.request_id
         pending = self._pending.get(request_id)
         if pending is None or link not in pending.links.values():
             return Defect.NOT_ITS_CALL
+        stage = _stage_of(message, pending)
+        if stage and pending.stage_links.get(stage) is not link:
+            return Defect.NOT_ITS_CALL
         match message:
             case Piece():
-                if not pending.run.stream:
-                    return Defect.BREACH
-                if pending.stage_links.get(pending.graph.streamed) is not link:
-                    return Defect.NOT_ITS_CALL
-                pending.has_streamed = True
-                pending.on_event(message)
-            case StageValue(source=source) if pending.stage_links.get(source) is not link:
-                return Defect.NOT_ITS_CALL
-            case StageValue(stage=stage) if stage == REPLY:
-                done = self._joins.add(
-                    request_id, message.version, REPLY, message.source, message.data
-                )
-                if done is not None:
-                    pending.is_answered = True
-                    pending.on_event(done)
+                return self._stream(pending, message) if stage else Defect.NOT_ITS_CALL
+            case StageFailed():
+                return self._reported(pending, message)
             case StageValue():
-                self._relay(pending, message)
-            case StageFailed(version=version) if version == pending.run.route.version:
-                self._failed(pending, message)
-        return Defect.NONE
+                return self._take(pending, message)
 
     def lost(self, link: HubLink) -> None:
         """Routes the requests again that a hub has taken with it."""
@@ -184,11 +184,47 @@ class StagedRequests:
 
     # -- one request -----------------------------------------------------------------------------
 
-    def _relay(self, pending: PendingRequest, message: StageValue) -> None:
-        link = pending.stage_links.get(message.stage)
-        is_current = message.version == pending.run.route.version
-        if link is not None and is_current and len(message.data) <= VALUE_BYTES_MAX:
-            link.answer(message)
+    @staticmethod
+    def _stream(pending: PendingRequest, piece: Piece) -> Defect:
+        # An engine host sends while it has credit: only its last piece may be beyond it.
+        if not pending.run.stream or pending.unread_bytes >= CREDIT_BYTES:
+            return Defect.BREACH
+        pending.has_streamed = True
+        pending.unread_bytes += len(piece.data)
+        pending.on_event(piece)
+        return Defect.NONE
+
+    def _reported(self, pending: PendingRequest, failed: StageFailed) -> Defect:
+        if not _is_valid(failed):
+            return Defect.BREACH
+        if failed.version == pending.run.route.version:
+            self._failed(pending, failed)
+        return Defect.NONE
+
+    def _take(self, pending: PendingRequest, message: StageValue) -> Defect:
+        version = pending.run.route.version
+        if message.version > version or len(message.data) > VALUE_BYTES_MAX:
+            return Defect.NOT_ITS_CALL  # for a route that is made later, or too large for any
+        if message.stage == REPLY:
+            done = self._joins.add(
+                pending.request_id, message.version, REPLY, message.source, message.data
+            )
+            if done is not None:
+                pending.is_answered = True
+                pending.on_event(done)
+        elif message.version == version:
+            return self._relay(pending, message)
+        return Defect.NONE
+
+    @staticmethod
+    def _relay(pending: PendingRequest, message: StageValue) -> Defect:
+        """Sends a value on to the hub of the stage that needs it, once."""
+        link, key = pending.stage_links.get(message.stage), (message.stage, message.source)
+        if link is None or key in pending.relayed:
+            return Defect.NOT_ITS_CALL
+        pending.relayed.add(key)
+        link.answer(message)
+        return Defect.NONE
 
     def _failed(self, pending: PendingRequest, failed: StageFailed) -> None:
         """Routes a request again where that is safe and may help; else reports the failure."""
@@ -208,6 +244,7 @@ class StagedRequests:
         version = pending.run.route.version + 1
         route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
+        pending.relayed.clear()
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})
         for replica in pending.replicas:
             replica.candidate.own += 1
@@ -257,3 +294,21 @@ class StagedRequests:
             option = RouteOption(replica_id, replica.link.worker, replica.candidate.load, turn)
             options.setdefault(replica.load.component, []).append(option)
         return options
+
+
+def _stage_of(message: Piece | StageValue | StageFailed, pending: PendingRequest) -> str:
+    """Returns the stage that a frame speaks for; empty for its hub's part of the whole route."""
+    match message:
+        case Piece():
+            return pending.graph.streamed
+        case StageValue(source=source):
+            return source
+        case StageFailed(stage=stage):
+            return stage
+
+
+def _is_valid(failed: StageFailed) -> bool:
+    """Returns whether a stage may fail so."""
+    if failed.outcome == FAILED:
+        return failed.status in _ERRORS
+    return failed.outcome in _OUTCOMES

@@ -219,3 +219,9 @@ async def test_a_collection_keeps_files_until_they_are_deleted(
     await client.files.delete(name)
     live = await services.cache.live()
     assert record.blob not in live.get(record.scope, set())
+
+
+async def test_a_limit_of_thousands_of_digits_is_refused(client: AsyncOpenAI) -> None:
+    for limit in ("0", "-1", "9" * 5000):
+        with pytest.raises(BadRequestError, match="expected an integer"):
+            await client.get(f"/batches?limit={limit}", cast_to=object)

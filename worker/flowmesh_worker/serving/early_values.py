@@ -1,6 +1,7 @@
 """Values of peers that come before the router has sent their request, for two seconds."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -35,14 +36,25 @@ class EarlyValues:
         self._waiting: dict[EarlyValue, asyncio.TimerHandle] = {}
 
     def add(self, early: EarlyValue) -> None:
-        """Keeps a value, or refuses it where there are too many; refuses it when it is old."""
-        size = size_of(early.data)
-        if len(self._waiting) >= EARLY_MAX or self.size + size > EARLY_BYTES_MAX:
-            early.refuse()
-            return
-        self.size += size
+        """Keeps a value until it is old.
+
+        Where there are too many, or too many bytes, the newest of the worker that has most of them
+        is refused: its own values do not keep out those of others.
+        """
+        self.size += size_of(early.data)
         timer = asyncio.get_running_loop().call_later(EARLY_S, self._expire, early)
         self._waiting[early] = timer
+        while len(self._waiting) > EARLY_MAX:
+            self._expire(self._newest_of_most(lambda _: 1))
+        while self.size > EARLY_BYTES_MAX:
+            self._expire(self._newest_of_most(lambda each: size_of(each.data)))
+
+    def _newest_of_most(self, weight: Callable[[EarlyValue], int]) -> EarlyValue:
+        weights: Counter[str] = Counter()
+        for each in self._waiting:
+            weights[each.peer.worker] += weight(each)
+        worker, _ = max(weights.items(), key=lambda item: item[1])
+        return next(each for each in reversed(self._waiting) if each.peer.worker == worker)
 
     def take(self, request_id: str) -> list[EarlyValue]:
         """Returns the values of a request, which wait no more."""

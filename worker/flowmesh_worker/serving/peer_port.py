@@ -19,6 +19,7 @@ from flowmesh_worker.ipc.hub_frames import RouterTls
 from flowmesh_worker.serving.link_tls import peer_contexts
 from flowmesh_worker.serving.peer_receiver import PeerReceiver
 from flowmesh_worker.serving.peer_source import PeerSource
+from flowmesh_worker.serving.unfinished_frames import UnfinishedFrames
 
 if TYPE_CHECKING:
     import ssl
@@ -47,6 +48,7 @@ class PeerPort:
         self._client: ssl.SSLContext | None = None
         self._listener: socket.socket | None = None
         self._accepted: set[asyncio.Transport] = set()
+        self._unfinished = UnfinishedFrames()
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -128,7 +130,7 @@ class PeerPort:
     async def _accept(self, connection: socket.socket) -> None:
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
-                lambda: PeerSource(self._receiver, verify=self._verified).channel,
+                lambda: self._source().channel,
                 connection,
                 ssl=self._server,
                 ssl_handshake_timeout=_HANDSHAKE_WITHIN_S,
@@ -137,6 +139,9 @@ class PeerPort:
             _log.warning("a connection to the port for values is refused: %s", error)
         else:
             self._accepted.add(transport)
+
+    def _source(self) -> PeerSource:
+        return PeerSource(self._receiver, verify=self._verified, unfinished=self._unfinished)
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

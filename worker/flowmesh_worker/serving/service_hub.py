@@ -191,7 +191,7 @@ class ServiceHub:
                 if (routed := self._calls.get(call_id)) is not None and routed.link is link:
                     self._abort(call_id, routed)
             case UseGraph(graph=graph):
-                self._stages.use_graph(graph)
+                self._stages.use_graph(link, graph)
 
     def forget(self, link: RouterLink) -> None:
         """See ``CallReceiver.forget``."""

@@ -7,6 +7,7 @@ through their hub where it is a peer, else through the router, and those of the 
 import asyncio
 import contextlib
 import hmac
+from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
@@ -17,6 +18,7 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     FAILED,
     FULL,
+    GRAPHS_MAX,
     LOST,
     OK,
     PACKED_ARRAYS,
@@ -49,7 +51,8 @@ from flowmesh_worker.serving.staged_request import StagedRequest
 from flowmesh_worker.serving.value_sender import ValueSender, error_body
 
 VALUES_BYTES_MAX = 256 << 20
-"""Values of all requests that a hub holds at most; beyond, it refuses requests."""
+"""Values of all requests that a hub holds at most; beyond, it refuses requests. Those of one tenant
+are three quarters of it at most, so that others' requests run, too."""
 _PEER_LOST_S = 1.0
 """A router learns of a lost hub before this time, and routes its requests again by itself."""
 _BAD_REQUEST, _SERVER_ERROR = 400, 500
@@ -79,7 +82,7 @@ class StageRequests:
         """
         self._worker = worker
         self._replicas = replicas
-        self._graphs: dict[str, LoadedGraph] = {}
+        self._graphs: dict[RouterLink, dict[str, LoadedGraph]] = {}
         self._requests: dict[str, StagedRequest] = {}
         self._joins = JoinTable[StageData]()
         self._plans = StagePlans(worker, replicas)
@@ -88,15 +91,19 @@ class StageRequests:
         self.peers = PeerLinks(worker, peer, self, namespaces)
         self._sender = ValueSender(self.peers, self._passed, self._send_failed)
         self._value_bytes = 0
+        self._tenant_bytes: Counter[str] = Counter()
 
     def __len__(self) -> int:
         """Returns how many requests run here."""
         return len(self._requests)
 
-    def use_graph(self, graph: ServiceGraph) -> None:
-        """Loads a graph."""
+    def use_graph(self, link: RouterLink, graph: ServiceGraph) -> None:
+        """Loads a graph of a router, and forgets its oldest one where it has many."""
         loaded = LoadedGraph(graph)
-        self._graphs[loaded.digest] = loaded
+        graphs = self._graphs.setdefault(link, {})
+        graphs[loaded.digest] = loaded
+        if len(graphs) > GRAPHS_MAX:
+            del graphs[next(iter(graphs))]
 
     def begin(self, link: RouterLink, run: RunStages) -> None:
         """Begins a request, or replaces its route by one of a higher version."""
@@ -105,9 +112,9 @@ class StageRequests:
             if known.version >= run.route.version or known.link is not link:
                 return
             self._abort(known)
-        graph = self._graphs.get(run.graph)
+        graph = self._graphs.get(link, {}).get(run.graph)
         plan = None if graph is None else self._plans.of(graph, run.route)
-        is_full = self._value_bytes + len(run.request) > VALUES_BYTES_MAX
+        is_full = not self._fits(run.tenant, len(run.request))
         if graph is None or plan is None or not plan.stages or is_full:
             self._refuse(link, run, UNKNOWN_REPLICA if graph is None else FULL)
             return
@@ -154,7 +161,8 @@ class StageRequests:
             self._joins.close(request_id)
 
     def forget(self, link: RouterLink) -> None:
-        """Ends all requests of a router."""
+        """Ends all requests of a router, and forgets its graphs."""
+        self._graphs.pop(link, None)
         for request_id, request in list(self._requests.items()):
             if request.link is link:
                 self.end(link, request_id)
@@ -253,6 +261,10 @@ class StageRequests:
             except (FlowMeshError, msgspec.DecodeError) as error:
                 self._fail(request, stage.name, FAILED, _BAD_REQUEST, error_body(error))
                 return
+            except RecursionError:  # it was decoded nearer to the limit of nesting than it is here
+                why = OpenAiError("A value is nested too deeply.", code="invalid_value")
+                self._fail(request, stage.name, FAILED, _BAD_REQUEST, error_body(why))
+                return
             stages.append(stage)
             calls.append(call)
             self._passed.count_inputs(request.link, *call)
@@ -339,13 +351,25 @@ class StageRequests:
         for instance, keys in request.stored.items():
             instance.forget(tuple(keys))
         request.stored.clear()
-        self._value_bytes -= request.value_bytes
-        request.value_bytes = 0
+        self._count(request, -request.value_bytes)
 
     def _hold(self, request: StagedRequest, size: int) -> bool:
         """Counts the bytes of a value; returns False where the hub would hold too many."""
+        if not self._fits(request.run.tenant, size):
+            return False
+        self._count(request, size)
+        return True
+
+    def _fits(self, tenant: str, size: int) -> bool:
+        """Returns whether the hub can hold a value of a tenant, too."""
         if self._value_bytes + self._early.size + size > VALUES_BYTES_MAX:
             return False
+        return 4 * (self._tenant_bytes[tenant] + size) <= 3 * VALUES_BYTES_MAX
+
+    def _count(self, request: StagedRequest, size: int) -> None:
+        tenant = request.run.tenant
         request.value_bytes += size
         self._value_bytes += size
-        return True
+        self._tenant_bytes[tenant] += size
+        if not self._tenant_bytes[tenant]:
+            del self._tenant_bytes[tenant]
