@@ -24,6 +24,7 @@ from flowmesh_core.serving.plan.serving_plan import (
     plan,
 )
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
 
 _READY = "ready"
@@ -31,15 +32,17 @@ _READY = "ready"
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
-    """What a service wants of its replies.
+    """What a service wants of its replies, and how many it expects to send.
 
     Attributes:
         latency_s: when one is late; 0 for never.
         graph: the stages of a request.
+        arrivals: the requests that it expects; None for none.
     """
 
     latency_s: float
     graph: LoadedGraph
+    arrivals: ExpectedArrivals | None = None
 
 
 class ReplicaScaler:
@@ -99,10 +102,18 @@ class ReplicaScaler:
                 for d in found
             )
             services.append(
-                PlannedService(components, latency_s=target.latency_s, graph=target.graph)
+                PlannedService(
+                    components,
+                    latency_s=target.latency_s,
+                    expected=target.arrivals,
+                    requests=self._loads.replies(service),
+                    graph=target.graph,
+                )
             )
         self.components = {c.demand.key: c for s in services for c in s.components}
-        self.made = plan(ServingState(services, fleet, self.made.counts), now_s)
+        before = self.made
+        state = ServingState(services, fleet, before.counts, before.placement.moves)
+        self.made = plan(state, now_s)
         return self.made.placement
 
     def _batched(
