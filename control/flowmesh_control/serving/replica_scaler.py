@@ -14,6 +14,7 @@ from itertools import groupby
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_core.machine.state import State
 from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
+from flowmesh_core.serving.plan.device_estimates import estimated_profiles
 from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
 from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.serving.plan.serving_plan import (
@@ -27,7 +28,7 @@ from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
 
-_READY = "ready"
+_READY, _TOKENS = "ready", "tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,14 +155,20 @@ class ReplicaScaler:
         visits = _visits(graph, demand.component)
         calls_per_s = self._loads.seen(demand.service).taken_per_s * visits
         units_per_s = self._meter.units_per_s(demand.key, now_s)
+        profiles = self._profiles(demand, classes)
+        estimates: dict[str, BatchProfile] = {}
+        if demand.info.work_unit == _TOKENS:
+            size_bytes = sum(size for _, size in demand.info.components)
+            estimates = estimated_profiles(profiles, classes, size_bytes)
         return PlannedComponent(
             demand,
             most,
             units_per_s,
             visits,
-            self._profiles(demand, classes),
+            profiles,
             memory_cap=_calls_max(demand),
             steps_per_call=(units_per_s or 0.0) / calls_per_s if calls_per_s else 0.0,
+            estimates=estimates,
         )
 
     def _replicas(self, fleet: FleetView) -> dict[tuple[str, str], dict[str, str]]:

@@ -46,6 +46,7 @@ class PlannedComponent:
         memory_cap: the largest batch that fits in memory.
         steps_per_call: how many batches of ``profiles`` a call takes, one after the other: 1, or of
             an engine the tokens of an answer in the mean; 0 where it is not known.
+        estimates: profiles of further classes, which were not measured; see ``device_estimates``.
     """
 
     demand: ComponentDemand
@@ -55,6 +56,7 @@ class PlannedComponent:
     profiles: Mapping[str, BatchProfile] = field(default_factory=dict)
     memory_cap: int = 1
     steps_per_call: float = 1.0
+    estimates: Mapping[str, BatchProfile] = field(default_factory=dict)
 
     def alone_s(self, classes: Collection[str]) -> float:
         """Returns the time of a call alone on the fastest of these classes; 0 if unknown."""
@@ -207,10 +209,9 @@ def _demand(
     capacities = {}
     for device_class, profile in load.profiles.items():
         if device_class not in too_slow:
-            step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
-            cap = batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
-            made.caps[*key, device_class] = cap
+            cap = made.caps[*key, device_class] = _cap(load, profile, target_s)
             capacities[device_class] = _capacity(profile, cap)
+    estimates = {c: _capacity(p, _cap(load, p, target_s)) for c, p in load.estimates.items()}
     added = {replica_id for move in seen.moves.values() for replica_id in move.coming}
     present = _classes_of(demand, seen.fleet, added)
     before = seen.counts.get(key, ReplicaCount(len(present)))
@@ -228,7 +229,7 @@ def _demand(
         wanted=wanted,
         spare=max(0, wanted - demand.wanted),
         rate_per_s=rate or 0.0,
-        capacity_per_s={c: UTILISATION * found.peak for c, found in capacities.items()},
+        capacity_per_s={c: UTILISATION * one.peak for c, one in (estimates | capacities).items()},
         too_slow=too_slow,
     )
 
@@ -241,6 +242,12 @@ def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:
         for device_class in load.profiles
         if target_s and load.alone_s([device_class]) > target_s * (1 + 1e-9)
     }
+
+
+def _cap(load: PlannedComponent, profile: BatchProfile, target_s: float) -> int:
+    """Returns the largest batch on a class of device."""
+    step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
+    return batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
 
 
 def _capacity(profile: BatchProfile, cap: int) -> ReplicaCapacity:
