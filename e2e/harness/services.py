@@ -1,14 +1,12 @@
 """Services of a tenant, and pods that call them."""
 
-import base64
-import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from e2e.harness.client_pod import ClientPod, give_client
 from e2e.harness.fabric import NAMESPACE, Fabric
-from e2e.harness.kube import PATIENCE, Json, until
+from e2e.harness.kube import PATIENCE, Json
 from e2e.harness.user import User
 
 _CLIENT = Path(__file__).parent / "service_client.py"
@@ -56,15 +54,7 @@ class Service:
         made = self.user.answer("token", "create", self.name, "--expires", "1h")
         self.token = made["token"]
         self.token_ids.append(made["id"])
-        secret = self.fabric.kube.get("secret", "flowmesh-router-tls", f"--namespace={NAMESPACE}")
-        files = {
-            "client.py": _CLIENT.read_text(),
-            "ca.crt": base64.b64decode(secret["data"]["ca.crt"]).decode(),
-        }
-        meta = {"name": "client", "namespace": self.namespace}
-        self.fabric.kube.apply(
-            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": files}
-        )
+        give_client(self.fabric, self.namespace, _CLIENT, "flowmesh-router-tls")
 
     def object(self) -> Json:
         """Returns the object."""
@@ -99,44 +89,18 @@ class Service:
             "SERVICE": f"{self.namespace}/{self.name}",
             "FABRIC": NAMESPACE,
         }
-        container: dict[str, Any] = {
-            "name": "client",
-            "image": _IMAGE,
-            "imagePullPolicy": "Never",
-            "command": ["python", "-u", "/client/client.py", *arguments],
-            "env": [{"name": name, "value": value} for name, value in env.items()],
-            "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
-            "volumeMounts": [{"name": "client", "mountPath": "/client"}],
-        }
-        self.fabric.kube.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": pod, "namespace": self.namespace},
-                "spec": {
-                    "restartPolicy": "Never",
-                    "containers": [container],
-                    "volumes": [{"name": "client", "configMap": {"name": "client"}}],
-                },
-            }
-        )
+        self._pod(pod).start(_IMAGE, arguments, env)
 
     def log(self, pod: str) -> str:
         """Returns what a client pod has printed."""
-        return self.fabric.kube.run("logs", pod, f"--namespace={self.namespace}", ok=False)
+        return self._pod(pod).log()
 
     def result(self, pod: str, within_s: float = 120.0) -> Json:
         """Waits for the end of a client pod; returns what it found."""
+        return self._pod(pod).result(within_s)
 
-        def phase() -> str:
-            found = self.fabric.kube.get("pod", pod, f"--namespace={self.namespace}")
-            return str((found.get("status") or {}).get("phase"))
-
-        until(lambda: phase() in ("Succeeded", "Failed"), f"client {pod} ends", within_s)
-        text = self.log(pod)
-        assert phase() == "Succeeded", text
-        found: Json = json.loads(text.splitlines()[-1])
-        return found
+    def _pod(self, name: str) -> ClientPod:
+        return ClientPod(self.fabric, self.namespace, name)
 
 
 def listening(fabric: Fabric, pod: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Real vLLM and real TRL in pods of the full worker image.
 
-Their results are those of a local run, and a training of minutes keeps its worker.
+Their results are those of a local run, OpenAI's own client runs a batch on them, and a training of
+minutes keeps its worker.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from e2e.harness import own_cluster
+from e2e.harness.client_pod import ClientPod, give_client
 from e2e.harness.downloads import digests
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json, condition, until
@@ -23,6 +25,7 @@ from e2e.harness.user import User
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1200)]
 
 WORKFLOWS = Path(__file__).parents[1] / "workflows"
+BATCH_CLIENT = Path(__file__).parents[1] / "harness" / "batch_client.py"
 POOL = "full"
 IMAGE = "FLOWMESH_E2E_FULL_IMAGE"
 """Names the image on a cluster of yours."""
@@ -107,6 +110,38 @@ def test_outputs_equal_those_of_a_laptop_run(
     assert there == here
 
 
+def test_openais_client_runs_a_batch_through_the_gateway(
+    user: User, full_pool: str, image: str, print_line: Callable[[str], None]
+) -> None:
+    """The client runs in a pod, with a token of Kubernetes, and reads its files of results."""
+    fabric, team = user.fabric, user.namespace
+    token = fabric.kube.run(
+        "create", "token", "user", f"--namespace={team}", "--audience=flowmesh"
+    ).strip()
+    give_client(fabric, team, BATCH_CLIENT, "flowmesh-gateway-tls", name="batch")
+    pod = ClientPod(fabric, team, "batch")
+    start = time.monotonic()
+    requests = "\n".join(json.dumps(line) for line in batch_lines())
+    pod.start(image, [requests], {"TOKEN": token, "FABRIC": NAMESPACE}, files="batch")
+    found = pod.result(WITHIN_S)
+    print_line(f"a batch by OpenAI's client: {time.monotonic() - start:.1f} s")
+    assert found["status"] == "completed", found
+    assert found["counts"] == {"total": 3, "completed": 2, "failed": 1}
+    answers = {line["custom_id"]: line["response"] for line in found["output"]}
+    assert sorted(answers) == ["first", "second"], "each once"
+    assert len(found["output"]) == 2
+    texts = set()
+    for answer in answers.values():
+        assert answer["status_code"] == 200
+        texts.add(answer["body"]["choices"][0]["message"]["content"])
+        assert answer["body"]["usage"]["completion_tokens"] > 0
+    assert len(texts) == 1, "one question at temperature 0"
+    (wrong,) = found["errors"]
+    assert (wrong["custom_id"], wrong["response"]["status_code"]) == ("wrong", 400)
+    (worker,) = fabric.workers(full_pool)
+    assert_confined(fabric, worker)
+
+
 def test_the_pool_shrinks_to_zero_workers(
     user: User, full_pool: str, print_line: Callable[[str], None]
 ) -> None:
@@ -155,6 +190,21 @@ def test_a_worker_in_training_stays_while_idle_workers_are_removed(
     to = user.folder / "outputs" / "train"
     user.answer("outputs", "train", "--download", str(to))
     assert json.loads((to / "metrics.json").read_text())["steps"] == STEPS
+
+
+def batch_lines() -> list[Json]:
+    """Returns two equal requests, and one with an unknown parameter."""
+    body = {
+        "model": "smollm2-135m-instruct",
+        "messages": [{"role": "user", "content": "Name a city in France."}],
+        "temperature": 0,
+        "max_tokens": 8,
+    }
+    bodies = {"first": body, "second": body, "wrong": {**body, "temprature": 1}}
+    return [
+        {"custom_id": name, "method": "POST", "url": "/v1/chat/completions", "body": one}
+        for name, one in bodies.items()
+    ]
 
 
 def pool_spec(image: str, **more: Any) -> Json:

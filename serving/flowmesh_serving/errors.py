@@ -1,6 +1,6 @@
 """The errors of a router, in OpenAI's shape, each with the time after which to try again."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -174,6 +174,17 @@ def no_replica(model: str) -> OpenAiError:
     """Returns the error where no replica takes calls."""
     return OpenAiError(
         f"No replica of the model '{model}' is ready. Try again later.",
+        type=_SERVER_ERROR,
+        code=NO_REPLICA,
+        status=503,
+    )
+
+
+def no_whole_group(service: str, group: str, components: Iterable[str]) -> OpenAiError:
+    """Returns the error where no worker has replicas of all components of an affinity group."""
+    return OpenAiError(
+        f"No worker has ready replicas of {', '.join(components)} of the service '{service}', which"
+        f" affinity '{group}' keeps together. Try again later.",
         type=_SERVER_ERROR,
         code=NO_REPLICA,
         status=503,

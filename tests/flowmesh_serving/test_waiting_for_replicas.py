@@ -67,5 +67,31 @@ async def test_a_request_with_stages_waits_until_each_component_has_a_replica(
         await until(lambda: not in_flight.of(SERVICE))
 
 
+@pytest.mark.slow
+async def test_a_request_waits_until_a_worker_has_an_affinity_group_as_a_whole(
+    tmp_path: Path,
+) -> None:
+    code = "def run(batch):\n    return [call['x'] for call in batch]"
+    own = {"affinity": "pair", "ownHost": True}
+    spec = {
+        "components": {name: python(code, "run", **own) for name in ("one", "two")},
+        "stages": [
+            {"name": "made", "component": "one", "inputs": {"x": "request.x"}},
+            {"name": "used", "component": "two", "inputs": {"x": "made"}},
+        ],
+        "reply": {"out": "used"},
+    }
+    async with stage_stack(tmp_path, spec, {"half": ["one"], "other": ["two"]}) as stack:
+        in_flight = stack.stack.router._endpoints._in_flight
+        status, body = await stack.ask({"x": 1}, **{"X-Request-Timeout": "0.05"})
+        assert (status, body["error"]["code"]) == (503, "no_replica")
+        assert "one, two of the service" in body["error"]["message"]
+        asking = [asyncio.create_task(stack.ask({"x": n})) for n in range(4)]
+        await until(lambda: in_flight.of(SERVICE) == {"team-a": 4})
+        assert not any(task.done() for task in asking)
+        await stack.start_worker("whole", ["one", "two"])
+        assert await asyncio.gather(*asking) == [(200, {"out": n}) for n in range(4)]
+
+
 def test_requests_wait_for_five_seconds() -> None:
     assert REPLICA_WAIT_S == 5.0

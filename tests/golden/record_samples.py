@@ -80,6 +80,7 @@ from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
 from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken
 from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import ServiceGraph, Stage
 from flowmesh_store.tree import TreeFile, TreeManifest
 
@@ -459,6 +460,7 @@ _COMPONENT = ComponentPlan(
     calls_max=16,
     affinity="docs",
 )
+_ARRIVALS = ExpectedArrivals(rate_per_s=0.5, cv=2.0, peak_per_s=2.5)
 SERVICE = ServiceRecord(
     namespace="team-a",
     name="ask",
@@ -467,7 +469,9 @@ SERVICE = ServiceRecord(
     created_s=1_700_000_060.5,
     generation=4,
     pending=PendingRelease(
-        plan=ServicePlan(imports=PLAN, components=(_COMPONENT,), model="smol", graph=_GRAPH),
+        plan=ServicePlan(
+            imports=PLAN, components=(_COMPONENT,), model="smol", graph=_GRAPH, arrivals=_ARRIVALS
+        ),
         uid="service-ask-1",
         scopes=SCOPES,
         artifacts={"cas:model:x.y": METRICS},
@@ -479,6 +483,7 @@ SERVICE = ServiceRecord(
         read_scopes=("ns-team-a",),
         min_trust=1,
         entry=_ENTRY,
+        arrivals=_ARRIVALS,
     ),
     failure="the run ended",
     tokens=(

@@ -11,6 +11,7 @@ from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_store.ports import RecordStore
 
 _REMEDY = "restore the object from a copy of the store; or delete it, and apply the service again"
@@ -47,6 +48,7 @@ class ServiceRelease(msgspec.Struct, frozen=True):
         min_trust: the least trust of the pools that may hold replicas.
         entry: its stages and limits as routers know them, without tokens and placement; None in
             records of releases without stages.
+        arrivals: the requests that the service expects; None for none.
     """
 
     name: str
@@ -54,6 +56,7 @@ class ServiceRelease(msgspec.Struct, frozen=True):
     read_scopes: tuple[str, ...]
     min_trust: int = 0
     entry: ServiceEntry | None = None
+    arrivals: ExpectedArrivals | None = None
 
 
 class StoredToken(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 Used by the control plane and by the simulator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine import serving
@@ -21,6 +21,8 @@ def fleet_view(state: State, pools: Sequence[PoolView], now_s: float) -> FleetVi
         leaving={name for name, worker in workers.items() if worker.draining},
         held={name: replica_ids_of(worker) for name, worker in workers.items()},
         reported={name for name, worker in workers.items() if worker.replicas is None},
+        ready=_in_state("ready", workers.values()),
+        failed=_in_state("failed", workers.values()),
         pinned={name: serving.pinned_mib(worker).keys() for name, worker in workers.items()},
         pools=pools,
         reserved=frozenset(state.reserved_pools or ()),
@@ -34,3 +36,13 @@ def replica_ids_of(worker: Worker) -> list[str]:
     return [
         r for r in ids if r not in states or states[r].state != "failed" or states[r].memory_mib
     ]
+
+
+def _in_state(state: str, workers: Iterable[Worker]) -> set[str]:
+    """Returns the replicas in a state; a worker is believed about those that it was given."""
+    return {
+        r.replica_id
+        for worker in workers
+        for r in worker.replicas or ()
+        if (known := worker.replica_states.get(r.replica_id)) is not None and known.state == state
+    }

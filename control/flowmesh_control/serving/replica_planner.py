@@ -48,6 +48,7 @@ from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
+_READY = "ready"
 FOLLOW_ROUNDS = 10
 """Services learn of newer outputs once in so many rounds."""
 log = logging.getLogger("flowmesh.control")
@@ -232,9 +233,13 @@ class ReplicaPlanner:
         for replica_id, worker_name in found.items():
             worker = self._state.workers.get(worker_name)
             state = worker.replica_states.get(replica_id) if worker is not None else None
-            ready += state is not None and state.state == "ready"
-            if state is not None and state.state != "ready":
+            if state is not None and state.state != _READY:
                 reasons.add(f"{worker_name}: {state.state} {state.reason}".rstrip())
+            elif state is not None and (other := self._lacks(service, release, name, worker_name)):
+                affinity = component.plan.affinity
+                reasons.add(f"{worker_name}: waits for {other}, by affinity {affinity!r}")
+            else:
+                ready += state is not None
         return ServiceReplicas(
             component=name,
             ready=ready,
@@ -243,6 +248,20 @@ class ReplicaPlanner:
             reason="; ".join(sorted(r for r in reasons if r)),
             placed=found,
         )
+
+    def _lacks(
+        self, service: ServiceRecord, release: ServiceRelease, component: str, worker: str
+    ) -> str:
+        """Returns a component of the same affinity group that is not ready on a worker, or "".
+
+        Until it is, no request uses the others of the group there.
+        """
+        states = self._state.workers[worker].replica_states
+        for other in group_of(release.components, component):
+            prefix = f"{service.id}/{other}/{release.name}/"
+            if not any(s.state == _READY for i, s in states.items() if i.startswith(prefix)):
+                return other
+        return ""
 
     def _demands(self, service: ServiceRecord) -> list[ComponentDemand]:
         release = service.release
@@ -296,6 +315,13 @@ class ReplicaPlanner:
 def _without_manifests(models: Mapping[str, Artifact]) -> dict[str, Artifact]:
     """Leaves out the manifests of data sets, which a worker reads from the store."""
     return {port: msgspec.structs.replace(a, manifest=None) for port, a in models.items()}
+
+
+def group_of(components: Sequence[ReleasedComponent], name: str) -> list[str]:
+    """Returns the other components of a component's affinity group."""
+    affinity = next(c.plan.affinity for c in components if c.plan.name == name)
+    found = [c.plan.name for c in components if c.plan.affinity == affinity]
+    return [other for other in found if affinity and other != name]
 
 
 def _components(service: ServiceRecord) -> tuple[ReleasedComponent, ...]:

@@ -14,6 +14,7 @@ from itertools import groupby
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_core.machine.state import State
 from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
+from flowmesh_core.serving.plan.device_estimates import estimated_profiles
 from flowmesh_core.serving.plan.load_meter import LoadMeter, ReplicaReading
 from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.serving.plan.serving_plan import (
@@ -24,22 +25,25 @@ from flowmesh_core.serving.plan.serving_plan import (
     plan,
 )
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
 
-_READY = "ready"
+_READY, _TOKENS = "ready", "tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceTarget:
-    """What a service wants of its replies.
+    """What a service wants of its replies, and how many it expects to send.
 
     Attributes:
         latency_s: when one is late; 0 for never.
         graph: the stages of a request.
+        arrivals: the requests that it expects; None for none.
     """
 
     latency_s: float
     graph: LoadedGraph
+    arrivals: ExpectedArrivals | None = None
 
 
 class ReplicaScaler:
@@ -99,10 +103,18 @@ class ReplicaScaler:
                 for d in found
             )
             services.append(
-                PlannedService(components, latency_s=target.latency_s, graph=target.graph)
+                PlannedService(
+                    components,
+                    latency_s=target.latency_s,
+                    expected=target.arrivals,
+                    requests=self._loads.replies(service),
+                    graph=target.graph,
+                )
             )
         self.components = {c.demand.key: c for s in services for c in s.components}
-        self.made = plan(ServingState(services, fleet, self.made.counts), now_s)
+        before = self.made
+        state = ServingState(services, fleet, before.counts, before.placement.moves)
+        self.made = plan(state, now_s)
         return self.made.placement
 
     def _batched(
@@ -143,14 +155,20 @@ class ReplicaScaler:
         visits = _visits(graph, demand.component)
         calls_per_s = self._loads.seen(demand.service).taken_per_s * visits
         units_per_s = self._meter.units_per_s(demand.key, now_s)
+        profiles = self._profiles(demand, classes)
+        estimates: dict[str, BatchProfile] = {}
+        if demand.info.work_unit == _TOKENS:
+            size_bytes = sum(size for _, size in demand.info.components)
+            estimates = estimated_profiles(profiles, classes, size_bytes)
         return PlannedComponent(
             demand,
             most,
             units_per_s,
             visits,
-            self._profiles(demand, classes),
+            profiles,
             memory_cap=_calls_max(demand),
             steps_per_call=(units_per_s or 0.0) / calls_per_s if calls_per_s else 0.0,
+            estimates=estimates,
         )
 
     def _replicas(self, fleet: FleetView) -> dict[tuple[str, str], dict[str, str]]:

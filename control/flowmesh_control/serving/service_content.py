@@ -79,7 +79,14 @@ def with_models(
     named = [(c.plan, {p: a.digest for p, a in c.models.items()}) for c in components]
     name = f"r{digest_bytes(msgspec.json.encode(named))[:8]}"
     scopes = pending.scopes
-    release = ServiceRelease(name, components, scopes.readable, scopes.min_trust, pending.entry)
+    release = ServiceRelease(
+        name,
+        components,
+        scopes.readable,
+        scopes.min_trust,
+        pending.entry,
+        pending.plan.arrivals,
+    )
     return msgspec.structs.replace(service, pending=None, release=release)
 
 

@@ -40,7 +40,7 @@ class ServiceTargets:
         known = self._graphs.get(service.id)
         if known is None or known[0] != graph:
             known = self._graphs[service.id] = (graph, LoadedGraph(graph))
-        return ServiceTarget(entry.slo_s, known[1])
+        return ServiceTarget(entry.slo_s, known[1], service.release.arrivals)
 
 
 def condition_of(

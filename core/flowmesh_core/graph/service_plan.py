@@ -24,9 +24,10 @@ from flowmesh_core.graph.service_groups import replica_bounds
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.service import ComponentSpec, FlowMeshService
+from flowmesh_core.spec.service import ComponentSpec, FlowMeshService, ServiceSpec
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, WorkflowSpec
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import ServiceGraph
 from flowmesh_core.stages.stage_calls import EMBED
 
@@ -42,12 +43,14 @@ class ServicePlan(msgspec.Struct, frozen=True):
         components: what is loaded.
         model: the name in OpenAI's API.
         graph: its stages; None for a service of one engine.
+        arrivals: the requests that it expects; None where the document has none.
     """
 
     imports: Plan
     components: tuple[ComponentPlan, ...]
     model: str
     graph: ServiceGraph | None = None
+    arrivals: ExpectedArrivals | None = None
 
 
 def compile_service(
@@ -96,7 +99,15 @@ def compile_service(
     steps = tuple(step for entry in used.values() for step in entry.steps)
     imports = Plan(f"service-{metadata.name}", metadata.namespace, steps, outputs)
     model = spec.openai.model if spec.openai is not None else metadata.name
-    return ServicePlan(imports, tuple(c for c in components if c is not None), model, graph)
+    loaded = tuple(c for c in components if c is not None)
+    return ServicePlan(imports, loaded, model, graph, _arrivals(spec))
+
+
+def _arrivals(spec: ServiceSpec) -> ExpectedArrivals | None:
+    given = spec.arrivals
+    if given is None:
+        return None
+    return ExpectedArrivals(given.rate_per_second, given.cv, given.peak_per_second or 0.0)
 
 
 def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> ComponentPlan | None:

@@ -18,6 +18,9 @@ CALLS_MAX = 4096
 BATCH_MAX = 1024
 STAGES_MAX = 64
 CODE_CHARS_MAX = 256 * 1024
+RATE_MIN, RATE_MAX = 0.0001, 100_000
+"""Of expected requests a second."""
+CV_MAX = 100
 
 
 class ReplicasSpec(SpecModel):
@@ -184,6 +187,36 @@ class SloSpec(SpecModel):
     )
 
 
+class ArrivalsSpec(SpecModel):
+    """The requests that the service expects, until 100 were answered: they size its first plans."""
+
+    rate_per_second: float = Field(
+        ge=RATE_MIN, le=RATE_MAX, description="Requests a second, in the mean, such as 0.5."
+    )
+    cv: float = Field(
+        default=1,
+        ge=0,
+        le=CV_MAX,
+        description="How uneven they come: the coefficient of variation of the times between them."
+        " 0 is a clock, 1 independent requests, more are bursts.",
+    )
+    peak_per_second: float | None = Field(
+        default=None,
+        ge=RATE_MIN,
+        le=RATE_MAX,
+        description="The rate in the busiest minutes; that of the mean without it.",
+    )
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "ArrivalsSpec":
+        if self.peak_per_second is not None and self.peak_per_second < self.rate_per_second:
+            raise ValueError(
+                f"peakPerSecond is {self.peak_per_second:g}: expected at least ratePerSecond, which"
+                f" is {self.rate_per_second:g}"
+            )
+        return self
+
+
 class RequestLimitsSpec(SpecModel):
     """Limits of requests."""
 
@@ -232,6 +265,11 @@ class ServiceSpec(SpecModel):
         default=RequestSpec(), description="What a request is, where there are stages."
     )
     slo: SloSpec = Field(default=SloSpec(), description="What replies should keep.")
+    arrivals: ArrivalsSpec | None = Field(
+        default=None,
+        description="Expected requests: they decide how many replicas there are, between min and"
+        " max, before the demand is measured.",
+    )
     limits: RequestLimitsSpec = Field(
         default=RequestLimitsSpec(), description="Limits of requests, where there are stages."
     )

@@ -130,10 +130,9 @@ def _of_whole_groups(
 
     Each has the load of the busiest of them there.
     """
-    members = {s.stage.component for s in graph.stages.values() if s.stage.affinity == group}
     loads = [
         {o.worker: o.load for o in options.get(component, ()) if o.replica_id not in avoided}
-        for component in members
+        for component in graph.groups[group]
     ]
     return [
         msgspec.structs.replace(o, load=max(load[o.worker] for load in loads))

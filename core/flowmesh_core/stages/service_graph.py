@@ -93,6 +93,7 @@ class LoadedGraph:
     Attributes:
         digest: names the graph between a router and a hub.
         stages: by name, in order.
+        groups: affinity group to its components, in the order of their stages.
         consumers: stage or ``request`` to the stages that need its value, and ``reply``.
         reply: name to reference.
         reply_needs: the stages whose values are in the reply.
@@ -103,6 +104,7 @@ class LoadedGraph:
         self.graph = graph
         self.digest = blake3(msgspec.msgpack.encode(graph)).hexdigest()[:32]
         self.stages = {stage.name: LoadedStage(stage) for stage in graph.stages}
+        self.groups = _groups(graph)
         self.reply = {name: _reference(text) for name, text in graph.reply.items()}
         self.reply_needs = frozenset(r.source for r in self.reply.values()) - {REQUEST}
         self.consumers: dict[str, tuple[str, ...]] = {
@@ -124,6 +126,14 @@ class LoadedGraph:
         for stage in self.stages.values():
             found += [*stage.inputs.values(), *references_in(stage.params)]
         return found
+
+
+def _groups(graph: ServiceGraph) -> dict[str, tuple[str, ...]]:
+    found: dict[str, list[str]] = {}
+    for stage in graph.stages:
+        if stage.affinity:
+            found.setdefault(stage.affinity, []).append(stage.component)
+    return {group: tuple(dict.fromkeys(components)) for group, components in found.items()}
 
 
 def _reference(text: str) -> ValueReference:

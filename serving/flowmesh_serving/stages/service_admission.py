@@ -1,5 +1,6 @@
 """Whether a request to a service with stages is admitted, by its replicas' measured profiles."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from flowmesh_core.protocol.router_services import ServiceEntry
@@ -14,7 +15,7 @@ from flowmesh_core.serving.route.admission import (
 from flowmesh_core.serving.route.predicted_latency import MeasuredReplica, predicted_s
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
-from flowmesh_serving.errors import admission_refused, no_replica
+from flowmesh_serving.errors import admission_refused, no_replica, no_whole_group
 from flowmesh_serving.service_table import Caller
 
 InFlight = Callable[[str], Mapping[str, int]]
@@ -62,20 +63,34 @@ class ServiceAdmission:
             raise admission_refused(verdict.verdict.value)
 
     def _places_of(self, service: str, graph: LoadedGraph) -> int:
-        """Returns how many calls the replicas of its smallest component take at once."""
+        """Returns how many calls the replicas of its smallest component take at once.
+
+        Those of an affinity group count where a worker has all of them: no request uses others.
+
+        Raises:
+            OpenAiError: a component has no replica, or a group is on no worker as a whole.
+        """
         if self._changes != self._replicas.changes:
             self._changes = self._replicas.changes
             self._places.clear()
         known = self._places.get(graph)
         if known is not None:
             return known
-        places: dict[str, int] = {stage.stage.component: 0 for stage in graph.stages.values()}
+        places: dict[str, Counter[str]] = {
+            s.stage.component: Counter() for s in graph.stages.values()
+        }
         for replica in self._replicas.of(service).values():
             if replica.load.component in places:
-                places[replica.load.component] += replica.candidate.calls_max
-        if missing := next((name for name, count in places.items() if not count), ""):
+                places[replica.load.component][replica.link.worker] += replica.candidate.calls_max
+        if missing := next((name for name, workers in places.items() if not workers), ""):
             raise no_replica(f"{service}, component {missing}")
-        found = self._places[graph] = min(places.values())
+        for group, members in graph.groups.items():
+            whole = set.intersection(*(set(places[name]) for name in members))
+            if not whole:
+                raise no_whole_group(service, group, members)
+            for name in members:
+                places[name] = Counter({worker: places[name][worker] for worker in whole})
+        found = self._places[graph] = min(workers.total() for workers in places.values())
         return found
 
     def _predicted_s(self, service: ServiceEntry, graph: LoadedGraph) -> float:

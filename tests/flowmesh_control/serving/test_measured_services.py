@@ -5,15 +5,21 @@ import pytest
 from tests.flowmesh_core.machine.world import World
 from tests.flowmesh_core.placement.builders import signature
 
-from flowmesh_control.records.service_records import ServiceRecord
+from flowmesh_control.records.service_records import PendingRelease, ServiceRecord
 from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view
 from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
+from flowmesh_control.serving.service_content import with_models
 from flowmesh_control.serving.service_loads import ServiceLoads
+from flowmesh_control.serving.service_slo import ServiceTargets
+from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
 from flowmesh_core.protocol.router_reports import ReplicaProfile, RouterReport, ServiceReport
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
+from flowmesh_core.sharing.scopes import ScopePlan
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
 
 SERVICE = "team-a/ask"
@@ -135,3 +141,23 @@ async def test_nothing_is_kept_of_a_deleted_service() -> None:
     assert not scene.loads._seen
     assert not scene.curves._made
     assert scene.loads.seen(SERVICE).ended == 0
+
+
+def test_expected_requests_decide_the_number_of_replicas_until_a_hundred_were_answered() -> None:
+    """Of two stages each has half of the target, one second."""
+    scene = Scene(latency_s=1.0)
+    scene.target = ServiceTarget(1.0, GRAPH, ExpectedArrivals(4.0))
+    assert scene.plan() == {"first": 2, "second": 2}, "two calls at once, nothing is measured"
+    scene.report(20, 0.01, 0.4)
+    assert scene.plan() == {"first": 2, "second": 3}, "four a second, of which one serves 1.5"
+    scene.target = ServiceTarget(1.0, GRAPH, ExpectedArrivals(1000.0))
+    scene.report(100, 0.01, 0.4)
+    scene.plan()
+    assert scene.scaler.made.counts[SERVICE, "first"].text.startswith("20/s asked")
+
+
+def test_a_release_has_the_expected_requests_of_its_document() -> None:
+    plan = ServicePlan(Plan("", "", (), {}), (), "ask", arrivals=ExpectedArrivals(4.0))
+    pending = PendingRelease(plan, "", ScopePlan("ns-a", ("ns-a",), "ns-a"), {})
+    record = with_models(msgspec.structs.replace(RECORD, pending=pending), pending, {})
+    assert ServiceTargets().of(record).arrivals == ExpectedArrivals(4.0)

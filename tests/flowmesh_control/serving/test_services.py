@@ -17,6 +17,7 @@ from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import API_TOKEN, machine_of
 
 from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
+from flowmesh_core.catalog.builtin.code import COMPONENT as CODE
 from flowmesh_core.catalog.builtin.importing import MODEL
 from flowmesh_core.catalog.builtin.llm import GENERATE
 from flowmesh_core.identity import tree_identity
@@ -262,6 +263,34 @@ async def test_a_replica_that_does_not_load_shows_the_engines_words_until_it_is_
     assert worker.replicas, "it stays on the worker, which loads it again"
     await worker.sync(replicas=(state_of(one),))
     await api.until(lambda s: s.phase == "Ready")
+
+
+async def test_a_service_is_ready_once_a_worker_has_an_affinity_group_as_a_whole(
+    found: Place,
+) -> None:
+    """Until then requests of both components are answered by none."""
+    api = Api(found)
+    code = {"python": {"code": "def compute(batch):\n    return batch"}, "affinity": "pair"}
+    stages = [
+        {"name": "made", "component": "one", "inputs": {"x": "request.x"}},
+        {"name": "used", "component": "two", "inputs": {"x": "made"}},
+    ]
+    engines = ENGINES | {CODE.name: CODE.versions}
+    shape = {"engines": engines, "device_memory_mib": 4096, "allows_user_code": True}
+    worker = await found.join("w", shape={**shape, "sandbox": "landlock"}, replicas=())
+    BEATING.add(asyncio.create_task(_beat(worker)))
+    components = {"one": code, "two": code}
+    await api.apply(service(inputs={}, components=components, stages=stages, reply={"y": "used"}))
+    await until(lambda: worker.replicas)
+    one, two = worker.replicas or ()
+    await worker.sync(replicas=(state_of(one), state_of(two, "loading")))
+    status = await api.until(lambda s: "affinity" in "".join(r.reason for r in s.replicas))
+    assert [(r.component, r.ready) for r in status.replicas] == [("one", 0), ("two", 0)]
+    assert status.replicas[0].reason == "good-w: waits for two, by affinity 'pair'"
+    assert status.phase == "Loading"
+    await worker.sync(replicas=(state_of(one), state_of(two)))
+    status = await api.until(lambda s: s.phase == "Ready")
+    assert [r.ready for r in status.replicas] == [1, 1]
 
 
 async def test_the_service_pays_for_its_replica(found: Place, folder: Path) -> None:

@@ -22,6 +22,7 @@ from flowmesh_core.serving.plan.serving_plan import (
     plan,
 )
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 
 L40S, CPU = "nvidia-l40s", "cpu"
 FAST = BatchProfile.of({1: 0.1, 10: 0.2})
@@ -80,7 +81,7 @@ def test_without_a_range_the_result_is_that_of_placement_alone() -> None:
 def test_the_expected_rate_counts_until_enough_requests_were_seen() -> None:
     fleet = FleetView(workers(4))
     for requests, count in ((0, 3), (99, 3), (100, 1)):
-        seen = state(fleet, component(), expected_per_s=80.0, requests=requests)
+        seen = state(fleet, component(), expected=ExpectedArrivals(80.0), requests=requests)
         assert placed(plan(seen, 0.0).placement) == count
 
 

@@ -68,7 +68,8 @@ class PeerLink:
             worker: of the peer.
             is_remote: whether the peer is on another machine.
         """
-        self.made_s = asyncio.get_running_loop().time()
+        self._loop = asyncio.get_running_loop()
+        self.made_s = self._used_s = self._loop.time()
         self._hello = hello
         self._receiver = receiver
         self._worker = worker
@@ -90,7 +91,7 @@ class PeerLink:
             ended: called when the link is of no use any more.
         """
         self._ended = ended
-        self._connecting = asyncio.get_running_loop().create_task(self._connect(connect))
+        self._connecting = self._loop.create_task(self._connect(connect))
 
     def send(self, one: Delivery) -> None:
         """Sends a value, now or when the link is connected, or has it relayed."""
@@ -114,7 +115,7 @@ class PeerLink:
 
     def _send(self, one: Delivery) -> None:
         assert self._channel is not None, "the link is ready"
-        self._close_later()
+        self._note_use()
         try:
             named = send_value(one.data, self._descriptors)
         except ProtocolError:
@@ -141,7 +142,7 @@ class PeerLink:
         if self._has_failed:
             return  # it was lost at once
         self._is_ready = True
-        self._close_later()
+        self._note_use()
         waiting, self._waiting = self._waiting, []
         for one in waiting:
             self._send(one)
@@ -152,7 +153,7 @@ class PeerLink:
             return
         self._has_failed = True
         if self._is_remote:
-            self._idle_timer = asyncio.get_running_loop().call_later(RETRY_S, self._ended)
+            self._idle_timer = self._loop.call_later(RETRY_S, self._ended)
         else:
             self._ended()
         channel.abort()
@@ -167,10 +168,18 @@ class PeerLink:
             case PeerWelcome():
                 self._welcomed.set()
 
-    def _close_later(self) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-        self._idle_timer = asyncio.get_running_loop().call_later(IDLE_S, self.close)
+    def _note_use(self) -> None:
+        """Puts off the end of an idle link; it has one timer, not one for each value."""
+        self._used_s = self._loop.time()
+        if self._idle_timer is None:
+            self._idle_timer = self._loop.call_at(self._used_s + IDLE_S, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        due_s = self._used_s + IDLE_S
+        if self._loop.time() < due_s:
+            self._idle_timer = self._loop.call_at(due_s, self._close_if_idle)
+        else:
+            self.close()
 
     def _lost(self) -> None:
         if self._descriptors is not None:

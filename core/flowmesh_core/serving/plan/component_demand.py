@@ -65,6 +65,10 @@ class ComponentDemand:
         """The memory of one replica on its worker."""
         return self.opening.memory_mib
 
+    def served_per_s(self, device_class: str) -> float:
+        """Returns what a replica serves on a class of device; 0 where it is not known."""
+        return self.capacity_per_s.get(device_class, 0.0)
+
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
@@ -77,6 +81,8 @@ class FleetView:
             that it reports.
         reported: names of workers whose replicas are known by their reports alone; what this leader
             has sent to a worker goes before them.
+        ready: ids of replicas that take calls, as the workers report that they were given to.
+        failed: ids of those that their workers could not load.
         pinned: worker → signatures whose memory is reserved there.
         pools: those that can grow.
         reserved: names of all reserved pools.
@@ -86,6 +92,8 @@ class FleetView:
     leaving: Collection[str] = frozenset()
     held: Mapping[str, Collection[str]] = field(default_factory=dict)
     reported: Collection[str] = frozenset()
+    ready: Collection[str] = frozenset()
+    failed: Collection[str] = frozenset()
     pinned: Mapping[str, Collection[Digest]] = field(default_factory=dict)
     pools: Sequence[PoolView] = ()
     reserved: Collection[str] = frozenset()
@@ -102,6 +110,36 @@ class ReplicaGroup:
     """
 
     demands: tuple[ComponentDemand, ...]
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The service and the first of its components."""
+        return self.demands[0].key
+
+    @property
+    def service(self) -> str:
+        """``namespace/name``."""
+        return self.demands[0].service
+
+    def owns(self, replica_id: str) -> bool:
+        """Returns whether a replica is of one of its components, of any release."""
+        return any(replica_id.startswith(f"{d.service}/{d.component}/") for d in self.demands)
+
+    def served_part(self, device_classes: Collection[str]) -> float:
+        """Returns the part of their demand that replicas on these devices serve.
+
+        Args:
+            device_classes: one for each replica; of several components each has so many.
+
+        Returns:
+            Of the component with the smallest part; infinite where nothing is asked for.
+        """
+        return min(
+            sum(map(demand.served_per_s, device_classes)) / demand.rate_per_s
+            if demand.rate_per_s
+            else float("inf")
+            for demand in self.demands
+        )
 
     @property
     def wanted(self) -> int:

@@ -1,5 +1,7 @@
 """How many replicas a component should have: as many as keep up with its measured demand.
 
+Before it is measured: as many as the service's expected requests need.
+
 More at once when the demand exceeds what the present ones are predicted to serve; one fewer after a
 time in which the next smaller fleet would have been well below its knee. Neither the use of
 processors nor the length of a queue decides.
@@ -74,3 +76,24 @@ def count_replicas(
     if now_s - since_s < FEWER_AFTER_S:
         return ReplicaCount(wanted, since_s, f"{text}; one fewer would do")
     return ReplicaCount(wanted - 1, now_s, text)
+
+
+def count_expected(
+    least: int, most: int, calls_at_once: float, calls_max: int, before: ReplicaCount
+) -> ReplicaCount:
+    """Decides how many replicas a component has before anything is measured: enough for its calls.
+
+    Args:
+        least: the least, at least 1.
+        most: the most.
+        calls_at_once: calls that are under way where each takes its part of the latency target.
+        calls_max: calls that one replica runs at once, at least 1.
+        before: the last decision; there are not fewer before something is measured.
+    """
+    needed = math.ceil(calls_at_once / calls_max - 1e-9)
+    wanted = min(max(before.wanted, least, needed), most)
+    return ReplicaCount(
+        wanted,
+        None,
+        f"{calls_at_once:.3g} calls at once are expected, of which one runs {calls_max}",
+    )

@@ -1,8 +1,9 @@
 """Plans where the replicas of services are. Pure: one plan a round, from what is there now.
 
-What runs stays where it is. What is missing goes to the worker that can load it soonest and
-cheapest, at most one replica of a component a worker; where no worker has the memory, a pool that
-could have one grows (``Backlog.serving``). A replica never takes memory from attempts that run.
+What runs stays where it is, unless a move pays (``move_planner``). What is missing goes to the
+worker that can load it soonest and cheapest, at most one replica of a component a worker; where no
+worker has the memory, a pool that could have one grows (``Backlog.serving``). A replica never takes
+memory from attempts that run.
 
 Components of one affinity group are placed as one: a worker gets a replica of each, or none.
 
@@ -11,13 +12,11 @@ time, to the component whose capacity is the smallest part of its demand: a gree
 plan whose smallest part is greatest, then the second smallest (leximin).
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowmesh_core.fleet.snapshot import WorkerView
-from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.protocol.messages import ServingReplica
-from flowmesh_core.serving.plan.code_tenants import CodeTenants
 from flowmesh_core.serving.plan.component_demand import (
     ComponentDemand,
     FleetView,
@@ -25,8 +24,13 @@ from flowmesh_core.serving.plan.component_demand import (
     grouped,
 )
 from flowmesh_core.serving.plan.missing_reason import missing_reason
+from flowmesh_core.serving.plan.move_planner import MovePlanner
 from flowmesh_core.serving.plan.pool_growth import PoolGrowth
+from flowmesh_core.serving.plan.replica_moves import ReplicaMove, ReplicaMoves
 from flowmesh_core.serving.plan.replica_reason import ReplicaReason, ReplicaVerdict
+from flowmesh_core.serving.plan.worker_choice import WorkerChoice, memory_mib
+
+STAYS = "it runs there"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,68 +40,101 @@ class ServingPlan:
     Attributes:
         workers: worker → its replicas, in the order of loading.
         floors: pool → workers that it needs for replicas.
-        reasons: (service, component) → why replicas are missing; no entry where none is.
+        reasons: (service, component) → why replicas are missing, or where they should not be; no
+            entry where all is well.
         placements: why each replica is where it is, or missing.
+        moves: service → its newest move; the next plan needs them.
     """
 
     workers: dict[str, tuple[ServingReplica, ...]] = field(default_factory=dict)
     floors: dict[str, int] = field(default_factory=dict)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
     placements: tuple[ReplicaReason, ...] = ()
+    moves: dict[str, ReplicaMove] = field(default_factory=dict)
 
 
-def plan_replicas(demands: Sequence[ComponentDemand], fleet: FleetView) -> ServingPlan:
+def plan_replicas(
+    demands: Sequence[ComponentDemand],
+    fleet: FleetView,
+    moves: Mapping[str, ReplicaMove] | None = None,
+    now_s: float = 0.0,
+) -> ServingPlan:
     """Returns where the replicas of all services should be.
 
     Args:
         demands: in order of age: where memory is short, older services come first.
         fleet: what there is.
+        moves: of the last plan, by service; none before the first plan.
+        now_s: the time.
     """
-    planner = _Planner(fleet)
-    missing = [(group, planner.keep(group)) for group in grouped(demands)]
+    groups = grouped(demands)
+    planner = _Planner(fleet, ReplicaMoves(moves or {}, now_s))
+    missing = [(group, planner.keep(group)) for group in groups]
     for group, count in missing:
         planner.place(group, max(0, count - group.spare))
+    below_floor = list(planner.unplaced.values())
     planner.place_by_need([(group, min(count, group.spare)) for group, count in missing])
-    return planner.plan()
+    planner.move(groups, below_floor)
+    return planner.plan(groups)
 
 
 class _Planner:
-    """A plan while it is made."""
+    """A plan while it is made.
 
-    def __init__(self, fleet: FleetView) -> None:
+    Attributes:
+        unplaced: groups with replicas that no worker can take, and no pool grows for.
+    """
+
+    def __init__(self, fleet: FleetView, moves: ReplicaMoves) -> None:
         self._fleet = fleet
-        self._able = {w.name: w for w in fleet.workers if w.name not in fleet.leaving}
-        self._free = {w.name: w.free_memory_mib for w in fleet.workers}
-        self._pinned = {n: set(fleet.pinned.get(n, ())) for n in self._free}
-        self._tenants = CodeTenants(fleet.workers)
-        self._found: dict[str, list[ServingReplica]] = {}
+        self._moves = moves
+        self._workers = WorkerChoice(fleet)
         self._growth = PoolGrowth(fleet.pools, fleet.workers, fleet.reserved)
+        self._stay: dict[tuple[str, str], Mapping[str, tuple[str, ...]]] = {}
         self._reasons: dict[tuple[str, str], str] = {}
-        self._placements: list[ReplicaReason] = []
+        self._placements: dict[tuple[tuple[str, str], str, int], ReplicaReason] = {}
         self._left: dict[tuple[str, str], list[str]] = {}
         self._capacity_per_s: dict[tuple[str, str], float] = {}
-        self._short: list[ReplicaGroup] = []
+        self.unplaced: dict[tuple[str, str], ReplicaGroup] = {}
+
+    # -- what runs -------------------------------------------------------------------------------
 
     def keep(self, group: ReplicaGroup) -> int:
         """Keeps what runs, up to the number that is wanted; returns how many are missing.
 
-        Of several components a worker keeps all or none.
+        Of several components a worker keeps all or none. What a move adds does not count.
         """
-        missing, known = group.wanted, set[str]()
-        for name, held in self._by_preference(group):
+        running, left = self._running(group)
+        added = self._advance_move(group, running)
+        stay = {name: running[name] for name in self._chosen(group, running)}
+        self._stay[group.key] = stay
+        for name, ids in stay.items():
+            for demand, replica_id in zip(group.demands, ids, strict=True):
+                self._workers.give(demand, name, replica_id)
+                self._explain(demand, ReplicaVerdict.STAYS, STAYS, name, replica_id)
+            self._count(group, name)
+        self._keep_moved(group, added)
+        missing = group.wanted - len(stay)
+        if missing:
+            for key, replicas in left.items():
+                self._left.setdefault(key, []).extend(replicas)
+        return missing
+
+    def _running(
+        self, group: ReplicaGroup
+    ) -> tuple[dict[str, tuple[str, ...]], dict[tuple[str, str], list[str]]]:
+        """Returns the replicas that may stay, by worker, and the others by component."""
+        known, running = set[str](), dict[str, tuple[str, ...]]()
+        left: dict[tuple[str, str], list[str]] = {}
+        for name in sorted(self._fleet.held, key=lambda name: self._preference(group, name)):
+            held = self._fleet.held[name]
             found = {d.key: self._unknown(held, d, known) for d in group.demands}
             known.update(replica_id for ids in found.values() for replica_id in ids)
-            whole = all(found.values()) and name in self._able and self._fits(group, name)
-            if missing and whole:
-                for demand in group.demands:
-                    replica_id = found[demand.key].pop(0)
-                    self._give(demand, name, replica_id)
-                    self._explain(demand, ReplicaVerdict.STAYS, "it runs there", name, replica_id)
-                missing -= 1
-            if missing:
-                for key, ids in found.items():
-                    self._left.setdefault(key, []).extend(f"{one} of {name}" for one in ids)
-        return missing
+            if all(found.values()) and self._may_stay(group, name, found):
+                running[name] = tuple(found[d.key].pop(0) for d in group.demands)
+            for key, ids in found.items():
+                left.setdefault(key, []).extend(f"{one} of {name}" for one in ids)
+        return running, left
 
     @staticmethod
     def _unknown(
@@ -105,18 +142,83 @@ class _Planner:
     ) -> list[str]:
         return [r for r in held if r.startswith(demand.prefix) and r not in known]
 
-    def _by_preference(self, group: ReplicaGroup) -> list[tuple[str, Collection[str]]]:
-        """Returns what workers have: loaded replicas first, then the cheapest workers."""
+    def _preference(self, group: ReplicaGroup, name: str) -> tuple[bool, bool, int, str]:
+        """Orders workers with replicas: loaded ones first, then the cheapest workers."""
+        is_claim, worker = name in self._fleet.reported, self._workers.able.get(name)
+        if worker is None:
+            return is_claim, True, 0, name
+        loads = not all(_is_loaded(worker, demand) for demand in group.demands)
+        return is_claim, loads, worker.shape.price_nanousd_per_hour, name
 
-        def order(item: tuple[str, Collection[str]]) -> tuple[bool, bool, int, str]:
-            name = item[0]
-            is_claim, worker = name in self._fleet.reported, self._able.get(name)
-            if worker is None:
-                return is_claim, True, 0, name
-            loads = not all(_is_loaded(worker, demand) for demand in group.demands)
-            return is_claim, loads, worker.shape.price_nanousd_per_hour, name
+    def _may_stay(
+        self, group: ReplicaGroup, name: str, found: Mapping[tuple[str, str], Sequence[str]]
+    ) -> bool:
+        """Whether a worker may keep its replicas; those that are too slow there leave by a move.
 
-        return sorted(self._fleet.held.items(), key=order)
+        What is not ready, and needs more than the whole worker, goes elsewhere at once.
+        """
+        worker = self._workers.able.get(name)
+        if worker is None:
+            return False
+        ready = all(ids[0] in self._fleet.ready for ids in found.values())
+        return (ready or group.memory_mib() <= memory_mib(worker)) and all(
+            self._workers.may_hold(demand, name) for demand in group.demands
+        )
+
+    def _chosen(self, group: ReplicaGroup, running: Mapping[str, tuple[str, ...]]) -> list[str]:
+        """Returns the workers whose replicas stay: the cheapest, where these serve the demand."""
+        names = list(running)
+        cheapest = names[: group.wanted]
+        if len(names) <= group.wanted or self._served_part(group, cheapest) >= 1:
+            return cheapest
+
+        def order(name: str) -> tuple[bool, bool, float]:
+            return *self._preference(group, name)[:2], -self._served_part(group, [name])
+
+        return sorted(names, key=order)[: group.wanted]
+
+    def _served_part(self, group: ReplicaGroup, names: Iterable[str]) -> float:
+        return group.served_part([self._workers.device_class(name) for name in names])
+
+    def _advance_move(self, group: ReplicaGroup, running: dict[str, tuple[str, ...]]) -> str:
+        """Takes what a move has replaced, or has added, out of what runs.
+
+        Returns:
+            The worker of the replicas that a move has added, while they load; empty for none.
+        """
+        move = self._moves.of(group.service)
+        if not move.coming or not group.owns(move.coming[0]):
+            return ""
+        workers = {ids: name for name, ids in running.items()}
+        old, new = workers.get(move.leaving, ""), workers.get(move.coming, "")
+        if not old:  # its worker is gone: what was added is a replica as any other
+            self._moves.end(group.service, move.failures)
+        elif not new or any(replica_id in self._fleet.failed for replica_id in move.coming):
+            running.pop(new, None)
+            self._moves.end(group.service, move.failures + 1)
+        elif all(replica_id in self._fleet.ready for replica_id in move.coming):
+            del running[old]
+            self._moves.end(group.service, 0)
+        else:
+            del running[new]
+            return new
+        return ""
+
+    def _keep_moved(self, group: ReplicaGroup, added: str) -> None:
+        """Keeps the replicas that a move has added beside those that leave, while these stay."""
+        move = self._moves.of(group.service)
+        if not added:
+            return
+        if move.leaving not in self._stay[group.key].values():  # fewer are wanted now
+            self._moves.end(group.service, move.failures)
+            return
+        for demand, old, new in zip(group.demands, move.leaving, move.coming, strict=True):
+            self._workers.give(demand, added, new)
+            self._explain(demand, ReplicaVerdict.MOVED, move.reason, added, new)
+            name = next(n for n, ids in self._stay[group.key].items() if ids == move.leaving)
+            self._explain(demand, ReplicaVerdict.STAYS, _until(new, added), name, old)
+
+    # -- what is missing -------------------------------------------------------------------------
 
     def place(self, group: ReplicaGroup, count: int) -> None:
         """Places missing replicas on workers; else has a pool grow, or notes why it cannot."""
@@ -125,20 +227,19 @@ class _Planner:
 
     def place_by_need(self, missing: Sequence[tuple[ReplicaGroup, int]]) -> None:
         """Places replicas one at a time, each for the component that is shortest of capacity."""
-        counts = {group.demands[0].key: count for group, count in missing}
-        order = {group.demands[0].key: n for n, (group, _) in enumerate(missing)}
+        counts = {group.key: count for group, count in missing}
+        order = {group.key: n for n, (group, _) in enumerate(missing)}
         short = [group for group, count in missing if count]
         while short:
-            self._short = short
-            group = min(short, key=lambda g: (*self._need(g), order[g.demands[0].key]))
-            key = group.demands[0].key
+            self._workers.rivals = short
+            group = min(short, key=lambda g: (*self._need(g), order[g.key]))
             if self._place_one(group):
-                counts[key] -= 1
+                counts[group.key] -= 1
             else:  # no more of it fit, and each that is missing may have a worker come
-                self.place(group, counts[key] - 1)
-                counts[key] = 0
-            short = [g for g in short if counts[g.demands[0].key]]
-        self._short = []
+                self.place(group, counts[group.key] - 1)
+                counts[group.key] = 0
+            short = [g for g in short if counts[g.key]]
+        self._workers.rivals = ()
 
     def _need(self, group: ReplicaGroup) -> tuple[float, float]:
         """Returns the part of its demand that a component serves, and less what one more adds."""
@@ -152,26 +253,53 @@ class _Planner:
         return served / demand.rate_per_s, -more / demand.rate_per_s
 
     def _place_one(self, group: ReplicaGroup) -> bool:
-        found = self._best_worker(group)
+        found = self._workers.best(group)
         if found is None:
-            text = self._growth.add(group) or missing_reason(
-                group, self._able.values(), self._tenants
-            )
+            text = self._growth.add(group)
+            if not text:
+                self.unplaced[group.key] = group
+                text = missing_reason(group, self._workers.able.values(), self._workers.tenants)
             for demand in group.demands:
                 self._reasons[demand.key] = text
                 self._explain(demand, ReplicaVerdict.MISSING, text)
             return False
         name, reason = found
-        self._free[name] -= group.memory_mib(self._pinned[name])
-        for demand in group.demands:
-            replica_id = demand.prefix + self._free_number(demand)
-            self._pinned[name].add(demand.info.signature)
-            self._give(demand, name, replica_id)
+        ids = self._workers.give_new(group, name)
+        self._count(group, name)
+        for demand, replica_id in zip(group.demands, ids, strict=True):
             verdict, text, left = ReplicaVerdict.PLACED, reason, self._left.get(demand.key)
             if left:
                 verdict, text = ReplicaVerdict.MOVED, f"{reason}; in place of {left.pop(0)}"
             self._explain(demand, verdict, text, name, replica_id)
         return True
+
+    def _count(self, group: ReplicaGroup, name: str) -> None:
+        """Counts what a replica of each component adds to what it serves."""
+        device_class = self._workers.device_class(name)
+        for demand in group.demands:
+            served = self._capacity_per_s.get(demand.key, 0.0) + demand.served_per_s(device_class)
+            self._capacity_per_s[demand.key] = served
+
+    # -- what moves ------------------------------------------------------------------------------
+
+    def move(self, groups: Sequence[ReplicaGroup], below_floor: Sequence[ReplicaGroup]) -> None:
+        """Begins the moves that pay, at most one a service.
+
+        Args:
+            groups: all of them.
+            below_floor: those whose least number of replicas no worker can take.
+        """
+        planner = MovePlanner(self._workers, self._moves, groups, self._stay)
+        for move in planner.begin(below_floor):
+            parts = zip(move.group.demands, move.leaving, move.coming, strict=True)
+            for demand, old, new in parts:
+                self._explain(demand, ReplicaVerdict.MOVED, move.reason, move.target, new)
+                text = _until(new, move.target)
+                self._explain(demand, ReplicaVerdict.STAYS, text, move.source, old)
+        for group, text in planner.too_slow():
+            growth = "" if self._workers.candidates(group) else self._growth.add(group)
+            for demand in group.demands:
+                self._reasons[demand.key] = f"{text}; {growth}" if growth else text
 
     def _explain(
         self,
@@ -181,92 +309,25 @@ class _Planner:
         worker: str = "",
         replica_id: str = "",
     ) -> None:
+        """Gives the reason for a replica, in place of one that it has."""
+        number = 0 if replica_id else len(self._placements)  # each missing one has a reason
         reason = ReplicaReason(*demand.key, verdict, text, worker, replica_id)
-        self._placements.append(reason)
+        self._placements[demand.key, replica_id, number] = reason
 
-    def plan(self) -> ServingPlan:
+    def plan(self, groups: Iterable[ReplicaGroup]) -> ServingPlan:
         """Returns the plan."""
-        workers = {name: tuple(found) for name, found in self._found.items()}
-        floors = self._growth.floors(self._able.values(), self._found)
-        return ServingPlan(workers, floors, self._reasons, tuple(self._placements))
-
-    def _give(self, demand: ComponentDemand, name: str, replica_id: str) -> None:
-        replica = ServingReplica(
-            replica_id,
-            demand.service,
-            demand.component,
-            demand.release,
-            demand.opening,
-            demand.calls_max,
-            dict(demand.salts),
+        given = self._workers.given
+        return ServingPlan(
+            {name: tuple(replicas) for name, replicas in given.items()},
+            self._growth.floors(self._workers.able.values(), given),
+            self._reasons,
+            tuple(self._placements.values()),
+            self._moves.all(group.service for group in groups),
         )
-        self._found.setdefault(name, []).append(replica)
-        self._tenants.bind(demand, name)
-        served = demand.capacity_per_s.get(self._able[name].shape.device_class, 0.0)
-        key = demand.key
-        self._capacity_per_s[key] = self._capacity_per_s.get(key, 0.0) + served
 
-    def _free_number(self, demand: ComponentDemand) -> str:
-        """Returns the least number that no replica of the component has, nor had on a worker."""
-        known = {replica_id for ids in self._fleet.held.values() for replica_id in ids}
-        known |= {r.replica_id for found in self._found.values() for r in found}
-        return next(str(n) for n in range(len(known) + 1) if f"{demand.prefix}{n}" not in known)
 
-    def _fits(self, group: ReplicaGroup, name: str) -> bool:
-        """Whether the worker may hold the components, were there enough memory."""
-        return all(self._fits_one(demand, name) for demand in group.demands)
-
-    def _fits_one(self, demand: ComponentDemand, name: str) -> bool:
-        worker, fleet = self._able[name], self._fleet
-        if worker.shape.device_class in demand.too_slow or not self._tenants.admits(demand, name):
-            return False
-        if not worker.serves or any(
-            r.replica_id.startswith(demand.prefix) for r in self._found.get(name, ())
-        ):
-            return False
-        unmet = unmet_in_pool(
-            demand.info.requirement, worker.shape, fleet.reserved, demand.reserved_pools
-        )
-        return unmet is None
-
-    def _best_worker(self, group: ReplicaGroup) -> tuple[str, str] | None:
-        """Returns the worker that gets a replica of each component, and why; None for none."""
-        components = {c for demand in group.demands for c in demand.info.components}
-        ranked = []
-        for name, worker in self._able.items():
-            needs_mib = group.memory_mib(self._pinned[name])
-            if worker.draining or not self._fits(group, name) or needs_mib > self._free[name]:
-                continue
-            far = sum(n for digest, n in components if digest not in worker.local)
-            is_open = all(d.info.signature in worker.instances for d in group.demands)
-            price = worker.shape.price_nanousd_per_hour
-            ranked.append(
-                (
-                    needs_mib > 0,
-                    not is_open,
-                    far,
-                    price,
-                    self._others(group, name),
-                    -self._free[name],
-                    name,
-                )
-            )
-        if not ranked:
-            return None
-        loads, is_closed, far, *_, name = min(ranked)
-        if not loads or not is_closed:
-            return name, "its engine is open there"
-        near = "has its files and " if components and not far else ""
-        return name, f"{near}is the cheapest of {len(ranked)} that can load it"
-
-    def _others(self, group: ReplicaGroup, name: str) -> int:
-        """Returns how many other components that are short could use the worker."""
-        return sum(
-            other is not group
-            and self._fits(other, name)
-            and other.memory_mib(self._pinned[name]) <= self._free[name]
-            for other in self._short
-        )
+def _until(replica_id: str, worker: str) -> str:
+    return f"{STAYS} until {replica_id} of {worker} is ready"
 
 
 def _is_loaded(worker: WorkerView, demand: ComponentDemand) -> bool:

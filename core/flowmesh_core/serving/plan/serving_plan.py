@@ -3,7 +3,7 @@
 One pure function, called by the control plane once a second and by the simulator. In order: the
 demand of each component; the split of each latency target, which rules out classes of device that
 are too slow; the number of replicas that keep up; what runs stays; what is missing is placed
-(``replica_placement``), with the workers that pools must have for it.
+(``replica_placement``), with the workers that pools must have for it; what gains enough moves.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,14 +14,18 @@ from flowmesh_core.serving.plan.batch_caps import batch_cap
 from flowmesh_core.serving.plan.capacity import UTILISATION
 from flowmesh_core.serving.plan.component_demand import ComponentDemand, FleetView
 from flowmesh_core.serving.plan.latency_split import LatencySplit, Variant, split_latency
+from flowmesh_core.serving.plan.planned_rate import planned_per_s, requests_at_once
 from flowmesh_core.serving.plan.replica_count import (
     ReplicaCapacity,
     ReplicaCount,
+    count_expected,
     count_replicas,
 )
+from flowmesh_core.serving.plan.replica_moves import ReplicaMove
 from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
-from flowmesh_core.serving.plan.stage_paths import slowest_paths
+from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
 
 EXPECTED_UNTIL = 100
@@ -42,6 +46,7 @@ class PlannedComponent:
         memory_cap: the largest batch that fits in memory.
         steps_per_call: how many batches of ``profiles`` a call takes, one after the other: 1, or of
             an engine the tokens of an answer in the mean; 0 where it is not known.
+        estimates: profiles of further classes, which were not measured; see ``device_estimates``.
     """
 
     demand: ComponentDemand
@@ -51,6 +56,7 @@ class PlannedComponent:
     profiles: Mapping[str, BatchProfile] = field(default_factory=dict)
     memory_cap: int = 1
     steps_per_call: float = 1.0
+    estimates: Mapping[str, BatchProfile] = field(default_factory=dict)
 
     def alone_s(self, classes: Collection[str]) -> float:
         """Returns the time of a call alone on the fastest of these classes; 0 if unknown."""
@@ -68,16 +74,29 @@ class PlannedService:
         variants: the ways of a request through the components, where there is a target; none where
             ``graph`` has them.
         graph: its stages.
-        expected_per_s: requests that the service expects, until enough were seen.
+        expected: requests that the service expects, until enough were seen; None for none.
         requests: that were seen.
     """
 
     components: tuple[PlannedComponent, ...]
     latency_s: float = 0.0
     variants: tuple[Variant, ...] = ()
-    expected_per_s: float = 0.0
+    expected: ExpectedArrivals | None = None
     requests: int = 0
     graph: LoadedGraph | None = None
+
+    @property
+    def expected_now(self) -> ExpectedArrivals | None:
+        """What is expected, while too few requests were seen to know better."""
+        return self.expected if self.requests < EXPECTED_UNTIL else None
+
+    @property
+    def part_s(self) -> float:
+        """An equal part of the latency target for each stage of the longest path; 0 for none."""
+        if self.graph is None:
+            return self.latency_s
+        same_s = {s.stage.component: 1.0 for s in self.graph.stages.values()}
+        return self.latency_s / len(chain_of(self.graph, same_s))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +107,13 @@ class ServingState:
         services: in order of age.
         fleet: what there is, and what runs on it.
         counts: (service, component) → the last decision about its number of replicas.
+        moves: service → its newest move.
     """
 
     services: Sequence[PlannedService]
     fleet: FleetView
     counts: Mapping[tuple[str, str], ReplicaCount] = field(default_factory=dict)
+    moves: Mapping[str, ReplicaMove] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +147,7 @@ def plan(seen: ServingState, now_s: float) -> ServePlan:
     demands = [
         demand for service in seen.services for demand in _demands(service, seen, now_s, made)
     ]
-    return replace(made, placement=plan_replicas(demands, seen.fleet))
+    return replace(made, placement=plan_replicas(demands, seen.fleet, seen.moves, now_s))
 
 
 def _demands(
@@ -188,15 +209,18 @@ def _demand(
     capacities = {}
     for device_class, profile in load.profiles.items():
         if device_class not in too_slow:
-            step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
-            cap = batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
-            made.caps[*key, device_class] = cap
+            cap = made.caps[*key, device_class] = _cap(load, profile, target_s)
             capacities[device_class] = _capacity(profile, cap)
-    present = _classes_of(demand, seen.fleet)
+    estimates = {c: _capacity(p, _cap(load, p, target_s)) for c, p in load.estimates.items()}
+    added = {replica_id for move in seen.moves.values() for replica_id in move.coming}
+    present = _classes_of(demand, seen.fleet, added)
     before = seen.counts.get(key, ReplicaCount(len(present)))
     rate = _rate(service, load)
     one = _mean_capacity(present, capacities)
     count = count_replicas(demand.wanted, load.most, rate, one, before, now_s)
+    if one is None and service.expected_now is not None and service.latency_s:
+        at_once = requests_at_once(service.expected_now, service.part_s * load.visits)
+        count = count_expected(demand.wanted, load.most, at_once, load.memory_cap, before)
     made.counts[key] = count
     least = max(demand.wanted, len(present))
     wanted = min(count.wanted, least) if split.problems else count.wanted
@@ -205,7 +229,7 @@ def _demand(
         wanted=wanted,
         spare=max(0, wanted - demand.wanted),
         rate_per_s=rate or 0.0,
-        capacity_per_s={c: UTILISATION * found.peak for c, found in capacities.items()},
+        capacity_per_s={c: UTILISATION * one.peak for c, one in (estimates | capacities).items()},
         too_slow=too_slow,
     )
 
@@ -220,24 +244,37 @@ def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:
     }
 
 
+def _cap(load: PlannedComponent, profile: BatchProfile, target_s: float) -> int:
+    """Returns the largest batch on a class of device."""
+    step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
+    return batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
+
+
 def _capacity(profile: BatchProfile, cap: int) -> ReplicaCapacity:
     knee = min(profile.knee(), cap)
     return ReplicaCapacity(profile.best_rate(cap), knee / profile.at(knee))
 
 
-def _classes_of(demand: ComponentDemand, fleet: FleetView) -> list[str]:
-    """Returns the device classes of the workers that have a replica, of any release."""
+def _classes_of(demand: ComponentDemand, fleet: FleetView, added: Collection[str]) -> list[str]:
+    """Returns the device classes of the workers that have a replica, of any release.
+
+    Without those that a move has added.
+    """
     component = f"{demand.service}/{demand.component}/"
     classes = {w.name: w.shape.device_class for w in fleet.workers}
     return [
         classes.get(name, "")
         for name, replica_ids in fleet.held.items()
-        if any(replica_id.startswith(component) for replica_id in replica_ids)
+        if any(one.startswith(component) and one not in added for one in replica_ids)
     ]
 
 
 def _rate(service: PlannedService, load: PlannedComponent) -> float | None:
-    expected = service.expected_per_s * load.visits if service.requests < EXPECTED_UNTIL else 0.0
+    """Returns the demand in the unit of a component's profiles; None before it is known."""
+    arrivals = service.expected_now
+    expected = 0.0
+    if arrivals is not None:
+        expected = planned_per_s(arrivals) * load.visits * load.steps_per_call
     return max(load.rate_per_s or 0.0, expected) if expected else load.rate_per_s
 
 
