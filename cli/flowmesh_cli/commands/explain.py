@@ -1,4 +1,4 @@
-"""Declares ``why``, ``explain``, ``receipt`` and ``outputs``."""
+"""Declares ``why``, ``explain``, ``receipt``, ``outputs`` and ``sql``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +21,7 @@ def add_to(app: typer.Typer) -> None:
         ("explain", explain),
         ("receipt", receipt),
         ("outputs", outputs),
+        ("sql", sql),
     ):
         app.command(name, rich_help_panel="Explain")(guarded(placed(command)))
 
@@ -65,7 +66,19 @@ def receipt(
 
 
 def outputs(
-    run: RunArgument = "",
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Uid, beginning of a uid, or name of a run; RUN/OUTPUT for one of its outputs.",
+            show_default="the latest",
+        ),
+    ] = "",
+    head: Annotated[
+        int, typer.Option("--head", min=0, help="Show so many rows of each data set.")
+    ] = 0,
+    columns: Annotated[
+        str, typer.Option("--columns", metavar="A,B", help="Show these columns, with --head.")
+    ] = "",
     download: Annotated[
         Path | None,
         typer.Option("--download", metavar="DIR", help="Write the outputs to this folder."),
@@ -84,5 +97,27 @@ def outputs(
     from flowmesh_cli.verbs.outputs import show_outputs  # noqa: PLC0415
 
     show_outputs(
-        run, download=download, format_=format_, partial=partial, place=place, as_json=json
+        run,
+        download=download,
+        format_=format_,
+        partial=partial,
+        head=head,
+        columns=[name.strip() for name in columns.split(",") if name.strip()],
+        place=place,
+        as_json=json,
     )
+
+
+def sql(
+    query: Annotated[
+        str, typer.Argument(help="A SELECT; each data set among the outputs is a table.")
+    ],
+    run: RunOption = "",
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show.")] = 40,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Ask the outputs of a run with SQL, on this machine."""
+    from flowmesh_cli.verbs.sql import query_outputs  # noqa: PLC0415
+
+    query_outputs(query, run=run, limit=limit, place=place, as_json=json)

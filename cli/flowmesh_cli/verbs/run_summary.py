@@ -8,11 +8,17 @@ from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.outputs import read_heads
 from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing
 from flowmesh_cli.views import formatting
+from flowmesh_cli.views.rows import show_rows
 from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
 from flowmesh_cli.views.steps import title, titles_of
+from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.namespace_selection import selects
+
+HEAD = 3
+"""Rows of each data set that are shown after a run."""
 
 
 def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
@@ -26,11 +32,24 @@ def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> 
             if any(output is not None for output in run.outputs.values()):
                 terminal.text(f"{title(run)}  (fmesh outputs {run.uid} --download DIR)")
                 show_outputs(terminal, run)
+                _show_heads(terminal, http, run)
         _show_sharing(terminal, http, runs)
         show_fabric(terminal, fabric)
     for run in runs:
         if run.phase == Phase.FAILED:
             show_failure(terminal, run)
+
+
+def _show_heads(terminal: Terminal, http: ApiClient, run: RunStatus) -> None:
+    """Writes the first rows of a run's data sets, as far as they can be read."""
+    try:
+        heads = read_heads(http, run.uid, run.outputs, HEAD)
+    except FlowMeshError as e:  # the run has ended well, whatever shows it
+        terminal.note(f"its rows cannot be shown: {e}")
+        return
+    for name, rows in heads.items():
+        terminal.text(f"first rows of {name}:")
+        show_rows(terminal, rows)
 
 
 def _show_sharing(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> None:
