@@ -25,6 +25,7 @@ check "names" "$bin/python" hack/check_names.py
 check "attacks" "$bin/python" hack/check_attacks.py
 check "words" "$bin/python" hack/check_words.py
 check "engines page" "$bin/python" hack/engine_docs.py
+check "openapi" "$bin/python" hack/openapi_document.py
 check "dashboards" "$bin/python" -m hack.dashboards.write
 if [ -f core/flowmesh_core/spec/generate.py ]; then
     check "generated files" "$bin/python" -m flowmesh_core.spec.generate --check

@@ -17,25 +17,8 @@ import msgspec
 from msgspec import inspect
 
 from flowmesh_api.openai import batches, files, models
-from flowmesh_api.v1 import (
-    audit,
-    engines,
-    errors,
-    fabric,
-    keys,
-    lineage,
-    plan,
-    quotas,
-    receipts,
-    request_log,
-    revocation,
-    runs,
-    services,
-    trace,
-    verification,
-    why,
-    withheld,
-)
+from flowmesh_api.v1 import errors, routes, services
+from flowmesh_api.v1.operations import operations
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.protocol.caller_review import CallerReview
 from flowmesh_core.protocol.router_reports import RouterReport
@@ -48,72 +31,16 @@ FILLED = FOLDER / "filled.json"
 
 JSON = "application/json"
 LINES = "application/x-ndjson"
-UNTYPED = Any
+UNTYPED = dict[str, Any]
 """Of an answer in the format of OpenLineage."""
 
+_SHOWN = [o for o in operations().values() if not o.excluded]
+_OTHERS = (routes.METRICS, routes.OPENAPI)
 ANSWER_TYPES: dict[str, Any] = {
-    "POST /v1/runs": runs.RunAccepted,
-    "POST /v1/plan": plan.Forecast,
-    "GET /v1/runs": list[runs.RunSummary],
-    "GET /v1/runs/{uid}": runs.RunStatus,
-    "GET /v1/runs/{uid}/watch": runs.RunStatus,
-    "POST /v1/runs/{uid}/cancel": runs.RunStatus,
-    "POST /v1/runs/{uid}/amend": runs.RunStatus,
-    "POST /v1/runs/{uid}/repin": runs.RepinnedRun,
-    "POST /v1/runs/{uid}/resume": runs.RunStatus,
-    "GET /v1/runs/{uid}/logs": list[runs.StepLogLine],
-    "GET /v1/runs/{uid}/why": why.Why,
-    "GET /v1/runs/{uid}/explain": why.Explanation,
-    "GET /v1/runs/{uid}/receipt": receipts.Receipt,
-    "GET /v1/receipts": receipts.ReceiptPage,
-    "GET /v1/runs/{uid}/outputs": runs.Outputs,
-    "POST /v1/datasets": runs.Uploaded,
-    "POST /v1/trees": runs.Uploaded,
-    "GET /v1/workers": list[fabric.WorkerStatus],
-    "POST /v1/workers/{name}/drain": fabric.DrainAccepted,
-    "GET /v1/engines": list[engines.OfferedEngine],
-    "GET /v1/fabric": fabric.FabricStatus,
-    "GET /v1/policies": list[fabric.CachePolicy],
-    "PUT /v1/policies": list[fabric.CachePolicy],
-    "GET /v1/quota": quotas.QuotaUsage,
-    "POST /v1/services": services.ServiceStatus,
-    "GET /v1/services": services.ServiceList,
-    "GET /v1/services/{name}": services.ServiceStatus,
-    "GET /v1/services/{name}/why": services.ServiceReasons,
-    "GET /v1/services/{name}/capacity": services.ServiceCapacity,
-    "DELETE /v1/services/{name}": services.ServiceDeleted,
-    "POST /v1/services/{name}/tokens": services.ServiceTokenCreated,
-    "GET /v1/services/{name}/tokens": services.ServiceTokenList,
-    "DELETE /v1/services/{name}/tokens/{id}": services.ServiceTokenRevoked,
+    **{o.name: o.answer for o in _SHOWN if o.answer is not bytes and o.path not in _OTHERS},
     "GET /v1/router": RouterServices,
     "POST /v1/router": services.RouterReportTaken,
     "POST /v1/router/callers": CallerReview,
-    "GET /v1/lineage/{name}": lineage.LineageWalk,
-    "GET /v1/lineage/{name}/rows": lineage.RowOrigins,
-    "GET /v1/runs/{uid}/lineage": lineage.LineageWalk,
-    "GET /v1/runs/{uid}/lineage/rows": lineage.RowOrigins,
-    "GET /v1/runs/{uid}/made": list[lineage.ProducedArtifact],
-    "GET /v1/runs/{uid}/openlineage": UNTYPED,
-    "GET /v1/runs/{uid}/trace": trace.RecordedRun,
-    "GET /v1/runs/{uid}/verify": verification.VerificationReport,
-    "POST /v1/runs/{uid}/audit": audit.AuditAccepted,
-    "GET /v1/audits": list[audit.AuditReport],
-    "GET /v1/audits/{uid}": audit.AuditReport,
-    "GET /v1/quarantine": list[audit.QuarantineEntry],
-    "DELETE /v1/quarantine/{name}": audit.QuarantineEntry,
-    "GET /v1/withheld": withheld.WithheldPage,
-    "POST /v1/withheld": withheld.WithholdReport,
-    "POST /v1/withheld/release": withheld.ReleaseReport,
-    "GET /v1/cache/stats": fabric.CacheStats,
-    "POST /v1/cache/gc": fabric.CollectionReport,
-    "POST /v1/cache/purge": fabric.PurgeReport,
-    "POST /v1/revoke": revocation.RevocationAnswer,
-    "GET /v1/keys": keys.MasterKeys,
-    "POST /v1/keys/reseal": keys.ResealReport,
-    "POST /v1/keys/retire": keys.RetireReport,
-    "GET /v1/request-log": request_log.RequestLogPage,
-    "GET /v1/request-log/check": request_log.RequestLogCheck,
-    "GET /healthz": fabric.Health,
     "POST /openai/v1/files": files.FileObject,
     "GET /openai/v1/files": files.FileList,
     "GET /openai/v1/files/{id}": files.FileObject,
@@ -126,29 +53,18 @@ ANSWER_TYPES: dict[str, Any] = {
     "GET /openai/v1/models": models.ModelList,
     "GET /openai/v1/models/{id}": models.ModelObject,
 }
+"""By the table of the API's operations, and of what it leaves out, by hand."""
 CONTENT_ROUTES = {
     "GET /v1/runs/{uid}/outputs/{name}",
     "GET /v1/content",
     "GET /openai/v1/files/{id}/content",
 }
 """They answer what users stored or made, not a structure of the API."""
-NOT_JSON_ROUTES = {"GET /worker", "GET /metrics"}
-"""A WebSocket, and Prometheus text; the first is in ``tests/golden/wire``."""
+NOT_JSON_ROUTES = {"GET /worker", "GET /metrics", "GET /openapi.json"}
+"""A WebSocket, which is in ``tests/golden/wire``; Prometheus text; ``docs/openapi.json``."""
 BODY_TYPES: dict[str, Any] = {
-    "POST /v1/runs": runs.SubmitBody,
-    "POST /v1/plan": runs.SubmitBody,
-    "POST /v1/runs/{uid}/cancel": runs.CancelBody,
-    "POST /v1/runs/{uid}/amend": runs.AmendBody,
-    "POST /v1/runs/{uid}/audit": audit.AuditBody,
-    "POST /v1/services": services.ServiceApplication,
-    "POST /v1/services/{name}/tokens": services.ServiceTokenRequest,
+    **{o.name: o.body for o in _SHOWN if o.body not in (None, bytes)},
     "POST /v1/router": RouterReport,
-    "PUT /v1/policies": list[fabric.CachePolicy],
-    "POST /v1/withheld": withheld.WithholdBody,
-    "POST /v1/withheld/release": withheld.ReleaseBody,
-    "POST /v1/cache/purge": fabric.PurgeBody,
-    "POST /v1/revoke": revocation.RevokeBody,
-    "POST /v1/keys/retire": keys.RetireBody,
     "POST /openai/v1/batches": batches.CreateBatchBody,
     "POST /openai/v1/batches/plan": batches.PlanBatchBody,
 }

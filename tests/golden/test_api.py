@@ -57,7 +57,7 @@ def test_a_filled_value_of_each_type_has_the_recorded_json(name: str) -> None:
 
 
 def test_every_filled_value_is_of_a_type_of_the_api() -> None:
-    assert list(json.loads(FILLED.read_text())) == list(TYPES)
+    assert json.loads(FILLED.read_text()).keys() == TYPES.keys()
 
 
 async def test_every_route_of_the_app_has_a_stored_answer() -> None:

@@ -3,6 +3,7 @@
 HEALTH = "/healthz"
 METRICS = "/metrics"
 WORKER = "/worker"
+OPENAPI = "/openapi.json"
 
 RUNS = "/v1/runs"
 PLAN = "/v1/plan"

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_control.api.audits import AuditHandlers
 from flowmesh_control.api.authorization import Authorizer
 from flowmesh_control.api.callers import CallerHandlers
 from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.data import DataHandlers
+from flowmesh_control.api.description import DescriptionHandlers, name_version
 from flowmesh_control.api.fabric import FabricHandlers
 from flowmesh_control.api.keys import KeyHandlers
 from flowmesh_control.api.lineage import LineageHandlers
@@ -43,8 +45,8 @@ def build_app(
 ) -> web.Application:
     """Registers every route with its authorization check.
 
-    Three routes need no user's token: ``/worker``, where workers present their own, ``/healthz``
-    and, with ``metrics_open``, ``/metrics``.
+    Four routes need no user's token: ``/worker``, where workers present their own, ``/healthz``,
+    ``/openapi.json`` and, with ``metrics_open``, ``/metrics``.
     """
     recorder = RequestRecorder(services.request_log)
     middlewares: list[Middleware] = [
@@ -55,14 +57,14 @@ def build_app(
     if services.refusal is not None:
         middlewares.append(refusing_writes(services.refusal))
     app = web.Application(middlewares=middlewares, client_max_size=BODY_BYTES_MAX)
-    app.on_response_prepare.append(recorder.started)
-    app.router.add_get("/worker", services.gateway.handle)
+    app.on_response_prepare.extend((recorder.started, name_version))
+    app.router.add_get(operations.CONNECT_WORKER.path, services.gateway.handle)
     probes = ProbeHandlers(
         epoch=services.epoch,
         metrics=services.metrics,
         metrics_open=services.settings.metrics_open,
     )
-    app.add_routes(probes.open_routes())
+    app.add_routes((*probes.open_routes(), *DescriptionHandlers().open_routes()))
     sender = ContentSender()
     handlers = (
         _run_handlers(services, labels),
@@ -99,7 +101,8 @@ def build_app(
     authorizer = Authorizer(users, services.views, services.rates, recorder)
     for handler in handlers:
         for route in handler.routes():
-            app.router.add_route(route.method, route.path, authorizer.protect(route))
+            path = route.pattern or route.operation.path
+            app.router.add_route(route.method, path, authorizer.protect(route))
     return app
 
 

@@ -5,6 +5,7 @@ import logging
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.audit import AuditBody, AuditReport
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
@@ -42,14 +43,14 @@ class AuditHandlers:
         """Returns the routes of this class."""
         return [
             limited(
-                run_route("POST", "/v1/runs/{uid}/audit", self.begin, Verb.CREATE),
+                run_route(operations.AUDIT_RUN, self.begin, Verb.CREATE),
                 rate=RequestRate.SUBMISSIONS,
             ),
-            for_any_user("GET", "/v1/audits", self.list),
-            run_route("GET", "/v1/audits/{uid}", self.report),
-            for_any_user("GET", "/v1/quarantine", self.quarantine),
+            for_any_user(operations.LIST_AUDITS, self.list),
+            run_route(operations.GET_AUDIT, self.report),
+            for_any_user(operations.LIST_QUARANTINE, self.quarantine),
             fabric_route(
-                "DELETE", "/v1/quarantine/{name}", self.release, Verb.DELETE, Resource.POLICIES
+                operations.RELEASE_QUARANTINE, self.release, Verb.DELETE, Resource.POLICIES
             ),
         ]
 

@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from flowmesh_api.v1.operation import Operation
 from flowmesh_api.v1.problems import Problem
 from flowmesh_control.api.request_body import body_of, decode_body
 from flowmesh_control.api.request_recorder import (
@@ -95,15 +96,15 @@ Handling = Callable[[AuthorizedRequest], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path of the API and the right that it needs; made by the functions below.
+    """An operation of the API and the right that it needs; made by the functions below.
 
     Attributes:
+        pattern: the path for the router of aiohttp, where it is not that of the operation.
         rate: what a request counts as besides a request, by ``limited``.
         open_limit: what it counts as while it is answered.
     """
 
-    method: str
-    path: str
+    operation: Operation
     handling: Handling
     verb: Verb
     resource: Resource
@@ -111,54 +112,62 @@ class Route:
     logging: Logging | None = None
     rate: RequestRate | None = None
     open_limit: OpenLimit | None = None
+    pattern: str = ""
+
+    @property
+    def method(self) -> str:
+        """The method of HTTP."""
+        return self.operation.method
 
     @property
     def logged(self) -> LoggedRoute:
         """How its requests are logged: by default reads as counts, everything else each."""
         usual = Logging.COUNTED if self.method == "GET" else Logging.EACH
-        canonical = re.sub(r":[^}]*}", "}", self.path)
-        return LoggedRoute(self.verb, self.logging or usual, canonical)
+        return LoggedRoute(self.verb, self.logging or usual, self.operation.path)
 
 
 def run_route(
-    method: str,
-    path: str,
+    operation: Operation,
     handling: Handling,
     verb: Verb = Verb.GET,
     *,
     logging: Logging | None = None,
 ) -> Route:
     """Returns a route of a run: needs the verb on workflows in the run's namespace."""
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN, logging)
+    return Route(operation, handling, verb, Resource.WORKFLOWS, NamespaceSource.RUN, logging)
 
 
 def namespace_route(
-    method: str, path: str, handling: Handling, verb: Verb, *, logging: Logging | None = None
+    operation: Operation, handling: Handling, verb: Verb, *, logging: Logging | None = None
 ) -> Route:
     """Returns a route that needs the verb on workflows in the namespace of ``?namespace=``."""
     source = NamespaceSource.QUERY
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, source, logging)
+    return Route(operation, handling, verb, Resource.WORKFLOWS, source, logging)
 
 
 def project_route(
-    method: str, path: str, handling: Handling, verb: Verb, *, logging: Logging | None = None
+    operation: Operation,
+    handling: Handling,
+    verb: Verb,
+    *,
+    logging: Logging | None = None,
+    pattern: str = "",
 ) -> Route:
     """Returns a route of OpenAI's API: needs the verb on workflows in its project's namespace."""
     source = NamespaceSource.PROJECT
-    return Route(method, path, handling, verb, Resource.WORKFLOWS, source, logging)
+    return Route(operation, handling, verb, Resource.WORKFLOWS, source, logging, pattern=pattern)
 
 
 def workflow_route(
-    method: str, path: str, handling: Handling, *, logging: Logging | None = None
+    operation: Operation, handling: Handling, *, logging: Logging | None = None
 ) -> Route:
     """Returns a route that needs to create workflows in the namespace of the body's workflow."""
     source = NamespaceSource.BODY
-    return Route(method, path, handling, Verb.CREATE, Resource.WORKFLOWS, source, logging)
+    return Route(operation, handling, Verb.CREATE, Resource.WORKFLOWS, source, logging)
 
 
 def fabric_route(
-    method: str,
-    path: str,
+    operation: Operation,
     handling: Handling,
     verb: Verb,
     resource: Resource,
@@ -166,12 +175,12 @@ def fabric_route(
     logging: Logging | None = None,
 ) -> Route:
     """Returns a route that needs the verb on a resource without a namespace."""
-    return Route(method, path, handling, verb, resource, NamespaceSource.FABRIC, logging)
+    return Route(operation, handling, verb, resource, NamespaceSource.FABRIC, logging)
 
 
-def for_any_user(method: str, path: str, handling: Handling) -> Route:
+def for_any_user(operation: Operation, handling: Handling) -> Route:
     """Returns a route for any known user, who sees the runs of :meth:`AuthorizedRequest.seen`."""
-    return Route(method, path, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
+    return Route(operation, handling, Verb.LIST, Resource.WORKFLOWS, NamespaceSource.OWN)
 
 
 def limited(

@@ -3,7 +3,7 @@
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1 import routes
+from flowmesh_api.v1 import operations
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -26,10 +26,10 @@ class CallerHandlers:
 
     def routes(self) -> list[Route]:
         """Returns the route: it needs the right to read the routers' list of services."""
-        path, right = routes.ROUTER_CALLERS, Resource.ROUTER
+        review, right = operations.REVIEW_CALLER, Resource.ROUTER
         # Counted in the request log, not logged each: the request changes nothing.
         return [
-            fabric_route("POST", path, self.review, Verb.GET, right, logging=Logging.COUNTED),
+            fabric_route(review, self.review, Verb.GET, right, logging=Logging.COUNTED),
         ]
 
     async def review(self, call: AuthorizedRequest) -> web.Response:

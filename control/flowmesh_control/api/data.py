@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
@@ -85,19 +86,19 @@ class DataHandlers:
         return [
             *(
                 limited(
-                    namespace_route("POST", path, handling, Verb.CREATE),
+                    namespace_route(operation, handling, Verb.CREATE),
                     open_limit=OpenLimit.UPLOADS,
                 )
-                for path, handling in (
-                    ("/v1/datasets", self.put_dataset),
-                    ("/v1/trees", self.put_tree),
+                for operation, handling in (
+                    (operations.UPLOAD_DATASET, self.put_dataset),
+                    (operations.UPLOAD_TREE, self.put_tree),
                 )
             ),
-            run_route("GET", "/v1/runs/{uid}/outputs", self.outputs),
-            run_route(
-                "GET", "/v1/runs/{uid}/outputs/{name}", self.output, logging=Logging.DOWNLOAD
+            run_route(operations.LIST_OUTPUTS, self.outputs),
+            run_route(operations.GET_OUTPUT, self.output, logging=Logging.DOWNLOAD),
+            namespace_route(
+                operations.GET_CONTENT, self.content, Verb.GET, logging=Logging.DOWNLOAD
             ),
-            namespace_route("GET", "/v1/content", self.content, Verb.GET, logging=Logging.DOWNLOAD),
         ]
 
     async def put_dataset(self, call: AuthorizedRequest) -> web.Response:

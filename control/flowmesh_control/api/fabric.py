@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.fabric import CachePolicy, DrainAccepted, PurgeBody, PurgeReport
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route, for_any_user
 from flowmesh_control.api.ports import WorkerDrain
@@ -54,31 +55,28 @@ class FabricHandlers:
         """Returns the routes of this class."""
         pools, policies = Resource.POOLS, Resource.POLICIES
         return [
-            fabric_route("GET", "/v1/workers", self.workers, Verb.LIST, pools),
-            fabric_route("POST", "/v1/workers/{name}/drain", self.drain, Verb.UPDATE, pools),
-            for_any_user("GET", "/v1/engines", self.engines),
-            fabric_route("GET", "/v1/fabric", self.fabric, Verb.LIST, pools),
-            fabric_route("GET", "/v1/policies", self.policies, Verb.LIST, policies),
+            fabric_route(operations.LIST_WORKERS, self.workers, Verb.LIST, pools),
+            fabric_route(operations.DRAIN_WORKER, self.drain, Verb.UPDATE, pools),
+            for_any_user(operations.LIST_ENGINES, self.engines),
+            fabric_route(operations.GET_FABRIC, self.fabric, Verb.LIST, pools),
+            fabric_route(operations.LIST_POLICIES, self.policies, Verb.LIST, policies),
             fabric_route(
-                "PUT",
-                "/v1/policies",
+                operations.SET_POLICIES,
                 self.put_policies,
                 Verb.UPDATE,
                 policies,
                 logging=Logging.BEFORE,
             ),
-            fabric_route("GET", "/v1/cache/stats", self.cache_stats, Verb.LIST, policies),
+            fabric_route(operations.GET_CACHE_STATS, self.cache_stats, Verb.LIST, policies),
             fabric_route(
-                "POST",
-                "/v1/cache/gc",
+                operations.COLLECT_CACHE,
                 self.collect,
                 Verb.UPDATE,
                 policies,
                 logging=Logging.FREES_SPACE,
             ),
             fabric_route(
-                "POST",
-                "/v1/cache/purge",
+                operations.PURGE_CACHE,
                 self.purge,
                 Verb.DELETE,
                 policies,

@@ -3,7 +3,7 @@
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1 import routes
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.keys import RetireBody
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.request_body import read_body
@@ -27,11 +27,10 @@ class KeyHandlers:
         """Returns the routes of this class."""
         policies = Resource.POLICIES
         return [
-            fabric_route("GET", routes.KEYS, self.keys, Verb.UPDATE, policies),
-            fabric_route("POST", routes.KEYS_RESEAL, self.reseal, Verb.UPDATE, policies),
+            fabric_route(operations.LIST_KEYS, self.keys, Verb.UPDATE, policies),
+            fabric_route(operations.RESEAL_RECORDS, self.reseal, Verb.UPDATE, policies),
             fabric_route(
-                "POST",
-                routes.KEYS_RETIRE,
+                operations.RETIRE_KEY,
                 self.retire,
                 Verb.DELETE,
                 policies,

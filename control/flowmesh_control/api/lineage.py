@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.lineage import Derivation, Direction, LineageWalk, ProducedArtifact
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user, run_route
 from flowmesh_control.api.responses import json_response
@@ -95,13 +96,13 @@ class LineageHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            for_any_user("GET", "/v1/lineage/{name}", self.lineage),
-            for_any_user("GET", "/v1/lineage/{name}/rows", self.rows),
-            run_route("GET", "/v1/runs/{uid}/made", self.made),
-            run_route("GET", "/v1/runs/{uid}/lineage", self.lineage_of_run),
-            run_route("GET", "/v1/runs/{uid}/lineage/rows", self.rows_of_run),
-            run_route("GET", "/v1/runs/{uid}/openlineage", self.openlineage),
-            run_route("GET", "/v1/runs/{uid}/trace", self.trace),
+            for_any_user(operations.GET_LINEAGE, self.lineage),
+            for_any_user(operations.GET_ROW_ORIGINS, self.rows),
+            run_route(operations.LIST_PRODUCED, self.made),
+            run_route(operations.GET_RUN_LINEAGE, self.lineage_of_run),
+            run_route(operations.GET_RUN_ROW_ORIGINS, self.rows_of_run),
+            run_route(operations.EXPORT_OPENLINEAGE, self.openlineage),
+            run_route(operations.GET_TRACE, self.trace),
         ]
 
     async def lineage(self, call: AuthorizedRequest) -> web.Response:

@@ -7,6 +7,7 @@ from aiohttp import web
 
 from flowmesh_api.openai.batches import CreateBatchBody, PlanBatchBody
 from flowmesh_api.openai.files import FileDeleted, FileObject
+from flowmesh_api.v1 import operations
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, limited, project_route
 from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.openai_upload import UploadLimits, receive_file
@@ -30,6 +31,8 @@ _body_decoder = msgspec.json.Decoder(CreateBatchBody)
 _plan_decoder = msgspec.json.Decoder(PlanBatchBody)
 _LIMIT, _LIMIT_MAX, _LIMIT_DIGITS = 20, 100, 9
 _JSON_LINES = "application/jsonl"
+_MODEL_PATTERN = "/openai/v1/models/{id:.+}"
+"""Names of models may have slashes."""
 
 
 class OpenAiHandlers:
@@ -75,32 +78,31 @@ class OpenAiHandlers:
         """Returns the routes of this class."""
         return [
             limited(
-                project_route("POST", "/openai/v1/files", self.upload, Verb.CREATE),
+                project_route(operations.UPLOAD_FILE, self.upload, Verb.CREATE),
                 open_limit=OpenLimit.UPLOADS,
             ),
-            project_route("GET", "/openai/v1/files", self.list_files, Verb.LIST),
-            project_route("GET", "/openai/v1/files/{id}", self.file, Verb.GET),
+            project_route(operations.LIST_FILES, self.list_files, Verb.LIST),
+            project_route(operations.GET_FILE, self.file, Verb.GET),
             project_route(
-                "GET",
-                "/openai/v1/files/{id}/content",
+                operations.GET_FILE_CONTENT,
                 self.content,
                 Verb.GET,
                 logging=Logging.DOWNLOAD,
             ),
-            project_route("DELETE", "/openai/v1/files/{id}", self.delete_file, Verb.DELETE),
+            project_route(operations.DELETE_FILE, self.delete_file, Verb.DELETE),
             limited(
-                project_route("POST", "/openai/v1/batches", self.create_batch, Verb.CREATE),
+                project_route(operations.CREATE_BATCH, self.create_batch, Verb.CREATE),
                 rate=RequestRate.SUBMISSIONS,
             ),
             limited(
-                project_route("POST", "/openai/v1/batches/plan", self.plan_batch, Verb.CREATE),
+                project_route(operations.PLAN_BATCH, self.plan_batch, Verb.CREATE),
                 rate=RequestRate.PLANS,
             ),
-            project_route("GET", "/openai/v1/batches", self.list_batches, Verb.LIST),
-            project_route("GET", "/openai/v1/batches/{id}", self.batch, Verb.GET),
-            project_route("POST", "/openai/v1/batches/{id}/cancel", self.cancel_batch, Verb.UPDATE),
-            project_route("GET", "/openai/v1/models", self.list_models, Verb.LIST),
-            project_route("GET", "/openai/v1/models/{id:.+}", self.model, Verb.GET),
+            project_route(operations.LIST_BATCHES, self.list_batches, Verb.LIST),
+            project_route(operations.GET_BATCH, self.batch, Verb.GET),
+            project_route(operations.CANCEL_BATCH, self.cancel_batch, Verb.UPDATE),
+            project_route(operations.LIST_MODELS, self.list_models, Verb.LIST),
+            project_route(operations.GET_MODEL, self.model, Verb.GET, pattern=_MODEL_PATTERN),
         ]
 
     async def upload(self, call: AuthorizedRequest) -> web.Response:

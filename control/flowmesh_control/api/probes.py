@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.fabric import Health
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.ports import Epoch
@@ -23,14 +24,16 @@ class ProbeHandlers:
         if self._metrics_open:
             return []
         return [
-            fabric_route("GET", "/metrics", self._protected_metrics, Verb.GET, Resource.METRICS)
+            fabric_route(
+                operations.GET_METRICS, self._protected_metrics, Verb.GET, Resource.METRICS
+            )
         ]
 
     def open_routes(self) -> list[web.RouteDef]:
         """Returns the routes that need no token."""
-        found = [web.get("/healthz", self.health)]
+        found = [web.get(operations.GET_HEALTH.path, self.health)]
         if self._metrics_open:
-            found.append(web.get("/metrics", self.metrics))
+            found.append(web.get(operations.GET_METRICS.path, self.metrics))
         return found
 
     async def health(self, _: web.Request) -> web.Response:

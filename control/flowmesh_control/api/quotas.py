@@ -2,6 +2,7 @@
 
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.quotas import Quota, QuotaLimit, QuotaUnit, QuotaUsage
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route
 from flowmesh_control.api.responses import json_response
@@ -47,7 +48,7 @@ class QuotaHandlers:
 
     def routes(self) -> list[Route]:
         """Returns the route of this class."""
-        return [namespace_route("GET", "/v1/quota", self.usage, Verb.LIST)]
+        return [namespace_route(operations.GET_QUOTA, self.usage, Verb.LIST)]
 
     async def usage(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/quota?namespace=`` → :class:`QuotaUsage`."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.receipts import Receipt, ReceiptPage
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user
@@ -31,7 +32,7 @@ class AllReceipts:
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
-        return [for_any_user("GET", "/v1/receipts", self.receipts)]
+        return [for_any_user(operations.LIST_RECEIPTS, self.receipts)]
 
     async def receipts(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage`, oldest run first."""

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from flowmesh_api.v1 import routes
+from flowmesh_api.v1 import operations
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.auth.users import Resource, Verb
@@ -19,8 +19,8 @@ class RequestLogHandlers:
         """Returns the routes of this class."""
         policies = Resource.POLICIES
         return [
-            fabric_route("GET", routes.REQUEST_LOG, self.entries, Verb.UPDATE, policies),
-            fabric_route("GET", routes.REQUEST_LOG_CHECK, self.check, Verb.UPDATE, policies),
+            fabric_route(operations.LIST_REQUESTS, self.entries, Verb.UPDATE, policies),
+            fabric_route(operations.CHECK_REQUEST_LOG, self.check, Verb.UPDATE, policies),
         ]
 
     async def entries(self, call: AuthorizedRequest) -> web.Response:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.lineage import Direction
 from flowmesh_api.v1.revocation import RevokeBody
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, namespace_route
@@ -76,7 +77,9 @@ class RevocationHandlers:
     def routes(self) -> list[Route]:
         """Returns the route of this class."""
         return [
-            namespace_route("POST", "/v1/revoke", self.revoke, Verb.DELETE, logging=Logging.BEFORE)
+            namespace_route(
+                operations.REVOKE_CONTENT, self.revoke, Verb.DELETE, logging=Logging.BEFORE
+            )
         ]
 
     async def revoke(self, call: AuthorizedRequest) -> web.Response:

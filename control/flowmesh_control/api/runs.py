@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
@@ -94,27 +95,27 @@ class RunHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         return [
-            limited(workflow_route("POST", "/v1/runs", self.submit), rate=RequestRate.SUBMISSIONS),
             limited(
-                workflow_route("POST", "/v1/plan", self.plan, logging=Logging.COUNTED),
+                workflow_route(operations.SUBMIT_RUN, self.submit), rate=RequestRate.SUBMISSIONS
+            ),
+            limited(
+                workflow_route(operations.PLAN_RUN, self.plan, logging=Logging.COUNTED),
                 rate=RequestRate.PLANS,
             ),
-            for_any_user("GET", "/v1/runs", self.list),
-            run_route("GET", "/v1/runs/{uid}", self.status),
+            for_any_user(operations.LIST_RUNS, self.list),
+            run_route(operations.GET_RUN, self.status),
             limited(
-                run_route("GET", "/v1/runs/{uid}/watch", self.watch),
+                run_route(operations.WATCH_RUN, self.watch),
                 open_limit=OpenLimit.WATCHES,
             ),
-            run_route("POST", "/v1/runs/{uid}/cancel", self.cancel, Verb.UPDATE),
-            run_route("POST", "/v1/runs/{uid}/amend", self.amend, Verb.UPDATE),
-            run_route("POST", "/v1/runs/{uid}/repin", self.repin, Verb.UPDATE),
-            fabric_route(
-                "POST", "/v1/runs/{uid}/resume", self.resume, Verb.UPDATE, Resource.WORKFLOWS
-            ),
-            run_route("GET", "/v1/runs/{uid}/logs", self.logs),
-            run_route("GET", "/v1/runs/{uid}/why", self.why),
-            run_route("GET", "/v1/runs/{uid}/explain", self.explain),
-            run_route("GET", "/v1/runs/{uid}/receipt", self.receipt),
+            run_route(operations.CANCEL_RUN, self.cancel, Verb.UPDATE),
+            run_route(operations.AMEND_RUN, self.amend, Verb.UPDATE),
+            run_route(operations.REPIN_RUN, self.repin, Verb.UPDATE),
+            fabric_route(operations.RESUME_RUN, self.resume, Verb.UPDATE, Resource.WORKFLOWS),
+            run_route(operations.LIST_LOGS, self.logs),
+            run_route(operations.GET_WHY, self.why),
+            run_route(operations.EXPLAIN_STEP, self.explain),
+            run_route(operations.GET_RECEIPT, self.receipt),
         ]
 
     async def submit(self, call: AuthorizedRequest) -> web.Response:

@@ -3,6 +3,7 @@
 import msgspec
 from aiohttp import web
 
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import (
     RouterReportTaken,
@@ -73,25 +74,24 @@ class ServiceHandlers:
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
         services, body, query = Resource.SERVICES, NamespaceSource.BODY, NamespaceSource.QUERY
-        one, tokens = "/v1/services/{name}", "/v1/services/{name}/tokens"
-        token = "/v1/services/{name}/tokens/{id}"
         return [
             limited(
-                Route("POST", "/v1/services", self.apply, Verb.CREATE, services, body),
+                Route(operations.APPLY_SERVICE, self.apply, Verb.CREATE, services, body),
                 rate=RequestRate.SUBMISSIONS,
             ),
-            Route("GET", "/v1/services", self.list, Verb.LIST, services, query),
-            Route("GET", one, self.show, Verb.GET, services, query),
-            Route("GET", f"{one}/why", self.why, Verb.GET, services, query),
-            Route("GET", f"{one}/capacity", self.capacity, Verb.GET, services, query),
-            Route("DELETE", one, self.delete, Verb.DELETE, services, query),
-            Route("POST", tokens, self.create_token, Verb.UPDATE, services, query),
-            Route("GET", tokens, self.tokens, Verb.GET, services, query),
-            Route("DELETE", token, self.revoke_token, Verb.UPDATE, services, query),
-            fabric_route("GET", "/v1/router", self.for_routers, Verb.GET, Resource.ROUTER),
+            Route(operations.LIST_SERVICES, self.list, Verb.LIST, services, query),
+            Route(operations.GET_SERVICE, self.show, Verb.GET, services, query),
+            Route(operations.GET_SERVICE_WHY, self.why, Verb.GET, services, query),
+            Route(operations.GET_SERVICE_CAPACITY, self.capacity, Verb.GET, services, query),
+            Route(operations.DELETE_SERVICE, self.delete, Verb.DELETE, services, query),
+            Route(operations.CREATE_SERVICE_TOKEN, self.create_token, Verb.UPDATE, services, query),
+            Route(operations.LIST_SERVICE_TOKENS, self.tokens, Verb.GET, services, query),
+            Route(operations.REVOKE_SERVICE_TOKEN, self.revoke_token, Verb.UPDATE, services, query),
             fabric_route(
-                "POST",
-                "/v1/router",
+                operations.LIST_ROUTER_SERVICES, self.for_routers, Verb.GET, Resource.ROUTER
+            ),
+            fabric_route(
+                operations.REPORT_REQUESTS,
                 self.report,
                 Verb.POST,
                 Resource.ROUTER,

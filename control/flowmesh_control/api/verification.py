@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from flowmesh_api.v1 import routes
+from flowmesh_api.v1 import operations
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, run_route
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.responses import json_response
@@ -17,7 +17,7 @@ class VerificationHandlers:
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
-        return [run_route("GET", routes.RUN_VERIFY, self.verify)]
+        return [run_route(operations.VERIFY_RUN, self.verify)]
 
     async def verify(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/verify?output=`` → :class:`VerificationReport`.

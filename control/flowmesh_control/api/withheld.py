@@ -3,7 +3,7 @@
 import msgspec
 from aiohttp import web
 
-from flowmesh_api.v1 import routes
+from flowmesh_api.v1 import operations
 from flowmesh_api.v1.withheld import ReleaseBody, ReleaseReport, ResultSelector, WithholdBody
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, fabric_route
 from flowmesh_control.api.request_body import read_body
@@ -27,18 +27,16 @@ class WithheldHandlers:
         """Returns the routes of this class."""
         policies = Resource.POLICIES
         return [
-            fabric_route("GET", routes.WITHHELD, self.withheld, Verb.LIST, policies),
+            fabric_route(operations.LIST_WITHHELD, self.withheld, Verb.LIST, policies),
             fabric_route(
-                "POST",
-                routes.WITHHELD,
+                operations.WITHHOLD_RESULTS,
                 self.withhold,
                 Verb.DELETE,
                 policies,
                 logging=Logging.BEFORE,
             ),
             fabric_route(
-                "POST",
-                routes.WITHHELD_RELEASE,
+                operations.RELEASE_WITHHELD,
                 self.release,
                 Verb.DELETE,
                 policies,
