@@ -76,7 +76,7 @@ async def test_a_killed_control_plane_resumes_its_runs_and_repeats_no_published_
     done = await fabric.ended(await fabric.submit(workflow("done", sleeps(0.1))))
     uid = await fabric.submit(workflow("chain", _chain(6)))
 
-    await _until(fabric, uid, lambda s: s.executed >= 2)
+    await until_status(fabric, uid, lambda s: s.executed >= 2)
     control.kill()  # type: ignore[attr-defined]
     assert await control.start(fabric.http) == 2  # type: ignore[arg-type,func-returns-value]
     status = await fabric.ended(uid)
@@ -132,7 +132,7 @@ async def test_an_attempt_that_outlives_the_control_plane_is_adopted_not_repeate
     fabric.worker("local-w1")
     uid = await fabric.submit(workflow("slow", sleeps(4)))
 
-    await _until(fabric, uid, lambda s: s.counts.get("RUNNING", 0) > 0)
+    await until_status(fabric, uid, lambda s: s.counts.get("RUNNING", 0) > 0)
     control.kill()  # type: ignore[attr-defined]
     await control.start(fabric.http)  # type: ignore[arg-type]
     status = await fabric.ended(uid)
@@ -188,7 +188,7 @@ async def test_a_run_pinned_to_a_removed_engine_waits_and_shows_the_reason(tmp_p
         await second.stop()
 
 
-async def _until(fabric: Fabric, uid: str, condition: Callable[[RunStatus], object]) -> None:
+async def until_status(fabric: Fabric, uid: str, condition: Callable[[RunStatus], object]) -> None:
     async with asyncio.timeout(180):
         while not condition(await status_of(fabric, uid)):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)

@@ -39,6 +39,21 @@ WRONG: dict[str, Any] = {
             {"name": "b", "uses": "test.noop", "inputs": {"x": "a.metrics"}},
         ]
     },
+    "a query of an unknown column": {
+        "inputs": {"r": {"rows": [{"text": "a"}]}},
+        "steps": [
+            {
+                "name": "find",
+                "uses": "data.sql",
+                "inputs": {"r": "inputs.r"},
+                "with": {"query": "select txt from r"},
+            }
+        ],
+    },
+    "a wrong field and a wrong graph": {
+        "priority": "high",
+        "steps": [{**STEP, "after": ["b"]}],
+    },
     "too many steps": {"steps": [{**STEP, "matrix": {"n": list(range(10_001))}}]},
 }
 RIGHT: dict[str, Any] = {
@@ -78,10 +93,20 @@ async def outcome(
         checked = await compiler.check(document)
         local = (n for n, i in checked.inputs.items() if i.has_rows or i.value.startswith("./"))
         uploads = {name: f"cas:{name}" for name in local}
-        columns: dict[str, tuple[str, ...]] = dict.fromkeys(uploads, ("text",))
+        columns = {name: {"text": "string"} for name in uploads}
         return await compiler.compile(CompileRequest(document, uploads, columns, shapes), checked)
     except SpecError as e:
         return [f"{p.path}: {p.message}" for p in e.problems]
+
+
+async def test_problems_of_fields_and_of_the_graph_are_reported_together(
+    sandboxed: SandboxedCompiler,
+) -> None:
+    found = await outcome(sandboxed, workflow("wrong", WRONG["a wrong field and a wrong graph"]))
+    assert found == [
+        "spec.priority: expected an integer, got the string 'high'",
+        "spec.steps[0].after[0]: no step 'b'; there is a",
+    ]
 
 
 def children() -> list[psutil.Process]:

@@ -147,3 +147,23 @@ async def test_the_code_reaches_no_network_no_file_and_no_credentials(
     assert found["mount"] in ("PermissionError", "OSError")
     assert found["temporary"] == "1"
     assert found["much"] == "OSError"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "words"),
+    [
+        ({"mean": "number"}, []),
+        ({"mean": "number", "count": "integer"}, ["returned no metric 'count'", "with.metrics"]),
+        ({"mean": "integer"}, ["the metric 'mean' is 1.5", "declares it as integer"]),
+    ],
+)
+async def test_declared_metrics_are_required_of_the_function(
+    world: "World", metrics: dict[str, str], words: list[str]
+) -> None:
+    await world.worker()
+    end = await run(world, "def main():\n  return [], {'mean': 1.5}", metrics=metrics)
+    assert (end.failure is None) is (not words)
+    for word in words:
+        assert end.failure is not None
+        assert word in end.failure.message
+        assert end.failure.kind == FailureKind.USER_CODE

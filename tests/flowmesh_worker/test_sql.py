@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from flowmesh_core.dataset import ColumnType
+from flowmesh_core.dataset import ColumnType, Manifest, Schema
+from flowmesh_core.dataset.sql_binding import bound_columns
 from flowmesh_core.errors import AttemptError
 from flowmesh_store.datasets import rows_to_chunks, table_rows
-from flowmesh_worker.engine_api import DatasetInput, HostSettings, Work
+from flowmesh_worker.engine_api import DatasetInput, HostSettings, Metrics, Rows, Work
 from flowmesh_worker.engines.data.sql import Sql
 
 ROWS = [{"a": 1, "b": 1.5, "j": {"x": [1]}}, {"a": 2, "b": None, "j": None}]
@@ -174,3 +175,72 @@ async def test_a_list_with_a_null_is_json(
 async def test_a_list_without_null_keeps_its_type(engine: Sql) -> None:
     answer = await ask(engine, "select case when a = 1 then [a] end as l from rows")
     assert answer.schema.types() == {"l": ColumnType.LIST_INT}
+
+
+async def measured(engine: Sql, query: str) -> dict[str, Any]:
+    work = Work(
+        "action", "attempt", {"query": query, "metrics": True}, {}, {"rows": dataset(ROWS)}, Path()
+    )
+    metrics = (await engine.run(work, lambda *_: None)).outputs["metrics"]
+    assert isinstance(metrics, Metrics)
+    return dict(metrics.values)
+
+
+async def test_the_one_row_of_a_result_is_its_metrics_too(engine: Sql) -> None:
+    query = "select sum(a) as total, avg(b) as mean, max(a) > 1 as big, null as nothing from rows"
+    assert await measured(engine, query) == {
+        "total": 3,
+        "mean": 1.5,
+        "big": True,
+        "nothing": None,
+    }
+
+
+@pytest.mark.parametrize("query", ["select a from rows", "select a from rows where false"])
+async def test_metrics_of_none_or_several_rows_are_refused(engine: Sql, query: str) -> None:
+    with pytest.raises(AttemptError, match=r"returns \d rows, and with metrics: true it must"):
+        await measured(engine, query)
+
+
+async def test_a_data_set_without_chunks_is_an_empty_table(engine: Sql) -> None:
+    manifest = Manifest(Schema.of({"n": "int", "j": "json"}))
+    work = Work(
+        "action",
+        "attempt",
+        {"query": "select count(*) as c, sum(n) as s from t"},
+        {},
+        {"t": DatasetInput(manifest, ())},
+        Path(),
+    )
+    found = (await engine.run(work, lambda *_: None)).outputs["rows"]
+    assert isinstance(found, Rows)
+    assert table_rows(found.rows) == [{"c": 0, "s": None}]
+
+
+async def test_a_query_has_the_columns_that_it_was_bound_to_have(engine: Sql) -> None:
+    """What admission says of a result is what the engine makes, for every type of a column."""
+    rows = [
+        {
+            "i": 1,
+            "f": 0.5,
+            "s": "x",
+            "b": True,
+            "j": {"x": 1},
+            "li": [1],
+            "lf": [0.5],
+            "ls": ["x"],
+            "n": None,
+        }
+    ]
+    tables = {"rows": dataset(rows).manifest.schema.types()}
+    for query in (
+        "select * from rows",
+        "select i + 1 as a, i / 2 as b, f::decimal(4, 2) as c, s || 'y' as d, j->>'x' as e,"
+        " li[1] as g, n as h, sum(i) over () as k, {'a': i} as l, today_of as m"
+        " from (select *, date '2020-01-01' as today_of from rows)",
+        "select count(*) as c, max(f) as m, list(s) as l, min(n) as n from rows",
+    ):
+        bound = bound_columns(query, tables)
+        assert bound is not None
+        made = (await ask(engine, query, rows=rows)).schema.types()
+        assert {n: made[n] if k is not None else None for n, k in bound.items()} == bound, query

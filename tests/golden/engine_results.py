@@ -13,12 +13,12 @@ import duckdb
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_core.dataset.schema import ColumnType
+from flowmesh_core.dataset.sql_types import column_type
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity import effective_params
 from flowmesh_store.datasets import read_rows_file, rows_to_chunks
 from flowmesh_store.datasets.chunks import type_rows
 from flowmesh_worker.engine_api import DatasetInput, Work
-from flowmesh_worker.engines.data.sql_types import column_type
 from flowmesh_worker.engines.eval.exact_match import ExactMatch
 from flowmesh_worker.engines.eval.multiple_choice import MultipleChoice
 from flowmesh_worker.engines.eval.pass_at_k import PassAtK

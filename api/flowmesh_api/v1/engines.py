@@ -10,6 +10,24 @@ Number = int | float
 """A number as the contract writes it, with or without a fraction."""
 
 
+class EngineMetric(msgspec.Struct, frozen=True):
+    """A metric that an engine reports.
+
+    Attributes:
+        name: a parameter in braces makes it several, one for each entry: ``share.{labels}``.
+        type: of its values.
+        with_param: a parameter that must be given for it to exist; ``without_param`` one that must
+            not be.
+        only_with: a parameter and the value that it must have.
+    """
+
+    name: str
+    type: str
+    with_param: str
+    without_param: str
+    only_with: Choice | None
+
+
 class EnginePort(msgspec.Struct, frozen=True):
     """A typed input or output of an engine.
 
@@ -21,6 +39,9 @@ class EnginePort(msgspec.Struct, frozen=True):
         reduction: how chunks of a row-wise step become one; only for ports other than data sets.
         only_with: of an output, the parameter and value without which the port does not exist.
         resident: whether a replica of a service loads the artifact and keeps it.
+        metrics: of an output of metrics, those that there are; empty where any may be.
+        row_of: the data set output whose one row the metrics are.
+        collects: whether an input of metrics takes any number of them.
     """
 
     name: str
@@ -32,6 +53,9 @@ class EnginePort(msgspec.Struct, frozen=True):
     doc: str
     only_with: Choice | None
     resident: bool = False
+    metrics: tuple[EngineMetric, ...] = ()
+    row_of: str = ""
+    collects: bool = False
 
 
 class EngineParameter(msgspec.Struct, frozen=True):

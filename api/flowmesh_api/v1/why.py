@@ -136,6 +136,21 @@ class WhyPart(msgspec.Struct, frozen=True, omit_defaults=True):
     last_failure: str = ""
 
 
+class WhyInput(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An input that has several sources, or does without one that was skipped.
+
+    Attributes:
+        given: the sources that it gets, such as ``general.rows``, as far as that is decided.
+        skipped: the sources that were skipped, each with the reason.
+        instead: ``absent`` or ``empty`` where no source is left.
+    """
+
+    port: str
+    given: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    instead: str = ""
+
+
 class Why(msgspec.Struct, frozen=True):
     """What a step waits for, what it did not have to run, and what its attempts cost.
 
@@ -146,6 +161,7 @@ class Why(msgspec.Struct, frozen=True):
         parts: the first of its actions; ``more_parts`` counts the others.
         scopes: where its results are published, and where they are looked up; empty once the run
             has ended.
+        inputs: those with several sources, or that do without one.
     """
 
     uid: str
@@ -157,6 +173,7 @@ class Why(msgspec.Struct, frozen=True):
     hits: tuple[HitLine, ...]
     attempts: tuple[AttemptLine, ...]
     scopes: dict[str, Any]
+    inputs: tuple[WhyInput, ...] = ()
 
 
 class UtilityTerms(msgspec.Struct, frozen=True, gc=False):

@@ -134,15 +134,15 @@ def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
     return plans
 
 
-def _columns(source: Source) -> dict[str, list[str]]:
-    """Returns the columns of local data sets, by the input's name.
+def _columns(source: Source) -> dict[str, dict[str, str]]:
+    """Returns the columns of local data sets with their types, by the input's name.
 
     Raises:
         SpecError: files are not in the format of their suffix; lists all of them.
     """
-    from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - slow to load
+    from flowmesh_store.datasets import read_rows_file, rows_schema  # noqa: PLC0415 - slow to load
 
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, str]] = {}
     problems: list[Problem] = []
     for name, kind, text in local_inputs(source.document.value["spec"].get("inputs")):
         if kind != "dataset":
@@ -151,12 +151,11 @@ def _columns(source: Source) -> dict[str, list[str]]:
         if path.stat().st_size > _READ_BYTES_MAX:
             continue
         try:
-            rows = read_rows_file(path.name, path.read_bytes())
+            schema = rows_schema(read_rows_file(path.name, path.read_bytes()))
         except FlowMeshError as e:
             problems.append(Problem(f"spec.inputs.{name}.{kind}", str(e)))
         else:
-            table = getattr(rows, "column_names", None)  # of Parquet
-            found[name] = table or sorted({column for row in rows for column in row})
+            found[name] = {column: str(kind) for column, kind in schema.types().items()}
     if problems:
         raise SpecError(problems)
     return found

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 from flowmesh_api.v1.enums import HitKind
-from flowmesh_api.v1.why import AttemptLine, HitLine, Why
+from flowmesh_api.v1.why import AttemptLine, HitLine, Why, WhyInput
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 
@@ -23,6 +23,8 @@ def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
     terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
     if story.waits_for:
         terminal.text(f"  it waits for {', '.join(story.waits_for)}")
+    for given in story.inputs:
+        terminal.text(f"  {_input(given)}")
     for rejection in story.rejections:
         terminal.text(
             f"  not placed ({rejection['cause']}, {rejection['count']}): {rejection['detail']}"
@@ -31,6 +33,12 @@ def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
     _show_hits(terminal, story.hits, names)
     _show_parts(terminal, story)
     show_attempts(terminal, story.attempts)
+
+
+def _input(given: WhyInput) -> str:
+    got = ", ".join(given.given) or given.instead or "not known yet"
+    skipped = "; ".join(given.skipped)
+    return f"{given.port}: {got} ({skipped})" if skipped else f"{given.port}: {got}"
 
 
 def _show_scopes(terminal: Terminal, story: Why) -> None:

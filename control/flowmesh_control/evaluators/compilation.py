@@ -15,8 +15,11 @@ from flowmesh_core.graph.matrix import size
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.placement.engine_variants import VariantRequest, problem
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.load import raise_problems, read_object, without_echoes
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+_CHECKED_STEPS_MAX = 1000
+"""Of a larger workflow with wrong fields only these are reported, since compiling takes longer."""
 
 
 class WorkflowInput(msgspec.Struct, frozen=True):
@@ -51,14 +54,14 @@ class CompileRequest(msgspec.Struct, frozen=True, tag="Compile"):
     Attributes:
         document: the workflow as JSON-like values.
         uploads: the reference of every input that is stored, by its name.
-        columns: the columns of data sets, by the input's name.
+        columns: the columns of data sets with their types, by the input's name.
         shapes: all workers, where no others can join: a step that none of them serves is refused.
         seconds: processor time that compiling may take.
     """
 
     document: dict[str, Any]
     uploads: dict[str, str]
-    columns: dict[str, tuple[str, ...]]
+    columns: dict[str, dict[str, str]]
     shapes: tuple[WorkerShape, ...] = ()
     seconds: float = 0.0
 
@@ -71,18 +74,35 @@ class CompilerSetup:
     limits: Limits
 
 
-def parsed(document: Mapping[str, Any]) -> FlowMeshWorkflow:
+def parsed(document: Mapping[str, Any], setup: CompilerSetup) -> FlowMeshWorkflow:
     """Returns the workflow of a document.
 
     Raises:
-        SpecError: everything that is wrong with it.
+        SpecError: everything that is wrong with its fields and, in a workflow that is not large,
+            with the graph of the others.
     """
-    workflow = parse_object(document)
-    if not isinstance(workflow, FlowMeshWorkflow):
-        raise SpecError(
-            [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
-        )
-    return workflow
+    workflow, problems = read_object(document)
+    if isinstance(workflow, FlowMeshWorkflow):
+        if problems and _steps(workflow) <= _CHECKED_STEPS_MAX:
+            problems += without_echoes(_graph_problems(workflow, setup), problems)
+        raise_problems(problems)
+        return workflow
+    raise_problems(problems)
+    raise SpecError(
+        [Problem("kind", "expected a FlowMeshWorkflow; an administrator sets cache policies")]
+    )
+
+
+def _graph_problems(workflow: FlowMeshWorkflow, setup: CompilerSetup) -> list[Problem]:
+    try:
+        compile_workflow(workflow, setup.catalog, setup.limits, validate_only=True)
+    except SpecError as e:
+        return e.problems
+    return []
+
+
+def _steps(workflow: FlowMeshWorkflow) -> int:
+    return sum(size(step.matrix) for step in workflow.spec.steps) + len(workflow.spec.inputs)
 
 
 def checked(workflow: FlowMeshWorkflow) -> CheckedWorkflow:
@@ -93,8 +113,8 @@ def checked(workflow: FlowMeshWorkflow) -> CheckedWorkflow:
         kind = kinds[0] if kinds else "dataset"
         value = getattr(source, kind) or ""
         inputs[name] = WorkflowInput(kind, value, source.rows is not None)
-    steps = sum(size(step.matrix) for step in workflow.spec.steps) + len(inputs)
-    return CheckedWorkflow(workflow.metadata.namespace, inputs, min(steps, 2**53))
+    steps = min(_steps(workflow), 2**53)
+    return CheckedWorkflow(workflow.metadata.namespace, inputs, steps)
 
 
 def compiled(request: CompileRequest, setup: CompilerSetup, workflow: FlowMeshWorkflow) -> Plan:

@@ -89,7 +89,7 @@ class InlineCompiler:
 
     async def check(self, document: dict[str, Any]) -> CheckedWorkflow:
         """As :meth:`WorkflowCompiler.check`."""
-        workflow = parsed(document)
+        workflow = parsed(document, self._setup)
         found = checked(workflow)
         return _ParsedWorkflow(found.namespace, found.inputs, found.steps, workflow)
 

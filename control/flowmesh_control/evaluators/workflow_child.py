@@ -58,9 +58,9 @@ def _reply(data: bytes, setup: CompilerSetup) -> Iterator[bytes]:
     request = decode(_decoder, data)
     limit_processor_time(request.seconds)
     if isinstance(request, CheckWorkflow):
-        yield _encoder.encode(checked(parsed(request.document)))
+        yield _encoder.encode(checked(parsed(request.document, setup)))
     else:
-        yield from _parts(compiled(request, setup, parsed(request.document)))
+        yield from _parts(compiled(request, setup, parsed(request.document, setup)))
 
 
 def _parts(plan: Plan) -> Iterator[bytes]:

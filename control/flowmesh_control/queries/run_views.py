@@ -28,7 +28,7 @@ from flowmesh_control.records.run_records import (
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
-from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.graph.plan import Plan, UtilityWeights
 from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.published_parts import PublishedPart, partial_outputs, whole_output
 from flowmesh_core.machine.state import State
@@ -180,13 +180,18 @@ class RunViews:
             return tuple(live)
         return (await read_segments(self._records, uid)).lines
 
-    async def weights(self, uid: str) -> UtilityWeights | None:
-        """The weights of placement of a run that has ended; None where its plan is unreadable."""
+    async def plan(self, uid: str) -> Plan | None:
+        """The plan of a run that has ended, as it was accepted; None where it is unreadable."""
         try:
             pins = await accepted_pins(self._records, uid)
         except (DamagedRecordError, NewerPlanError):
             return None
-        return None if pins is None else pins.plan.weights
+        return None if pins is None else pins.plan
+
+    async def weights(self, uid: str) -> UtilityWeights | None:
+        """The weights of placement of a run that has ended; None where its plan is unreadable."""
+        plan = await self.plan(uid)
+        return None if plan is None else plan.weights
 
     async def receipt(self, uid: str) -> Receipt:
         """Returns what a run has paid so far, or in total once it has ended.

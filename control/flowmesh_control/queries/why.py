@@ -11,6 +11,7 @@ from flowmesh_core.machine.disclosure import named
 from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
 from flowmesh_core.machine.ready_actions import may_start, placement_key
 from flowmesh_core.machine.state import State
+from flowmesh_core.status.input_uses import input_uses
 
 PARTS_SHOWN = 50
 
@@ -31,6 +32,9 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
     lines = [la for la in await views.lines(uid) if getattr(la, "step", None) == path]
     run = state.runs.get(uid)
     step = run.steps[path] if run is not None else None
+    plan = run.plan if run is not None else await views.plan(uid)
+    planned = next((p for p in plan.steps if p.path == path), None) if plan is not None else None
+    states = {s.path: s for s in status.steps}
     return Why(
         uid=uid,
         step=shown,
@@ -41,6 +45,7 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
         hits=tuple(la for la in lines if isinstance(la, HitLine)),
         attempts=tuple(la for la in lines if isinstance(la, AttemptLine)),
         scopes=msgspec.to_builtins(run.scopes) if run is not None else {},
+        inputs=input_uses(planned, states) if planned is not None else (),
     )
 
 

@@ -251,7 +251,7 @@ class Admission:
         uploads = await self._uploads(document, workflow, submission.uploads, scopes)
         artifacts = await self._stored_inputs(workflow, uploads, scopes)
         columns = {
-            name: tuple(artifact.manifest.schema.names)
+            name: {column: str(kind) for column, kind in artifact.manifest.schema.types().items()}
             for name, (_, artifact) in artifacts.items()
             if artifact.manifest is not None
         }

@@ -70,6 +70,7 @@ def _step(
         edges=tuple(edges),
         when="",
         when_steps=(),
+        after=(),
         cache=Cache(salt=action.step.cache.salt),
         avoid_workers=avoid,
     )

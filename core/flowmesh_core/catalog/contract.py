@@ -12,6 +12,8 @@ from typing import Any
 from flowmesh_api.v1.fabric import EngineVersion
 
 ROWS = "rows"
+INSTANCES = "instances"
+"""The key of the metrics that a port which collects them gets: ``[{matrix, metrics}, ...]``."""
 
 
 class PortKind(StrEnum):
@@ -62,6 +64,26 @@ Choice = tuple[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric that an engine reports.
+
+    Attributes:
+        name: its name. A parameter in braces makes it several, one for each entry of the list or
+            object that the parameter holds: ``share.{labels}``, ``pass_at_{k}``.
+        type: the type of its values.
+        with_param: a parameter that must be given for the metric to exist; empty where none must.
+        without_param: a parameter that must not be given.
+        only_with: a parameter and the value that it must have.
+    """
+
+    name: str
+    type: ParamType = ParamType.NUMBER
+    with_param: str = ""
+    without_param: str = ""
+    only_with: Choice | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Port:
     """A typed input or output.
 
@@ -82,6 +104,12 @@ class Port:
             such as ``("use_peft", True)``; None where it always does.
             :func:`flowmesh_core.catalog.resolved_contract.output_ports` returns the ports of a
             step.
+        metrics: for outputs of metrics, those that there are; empty where the contract does not
+            say, so that conditions may read any.
+            :func:`flowmesh_core.catalog.resolved_contract.metrics_of` returns those of a step.
+        row_of: for outputs of metrics, the data set output whose one row they are.
+        collects: for inputs of metrics, whether it takes any number of them as one list, each with
+            the matrix values of the instance that made it.
     """
 
     name: str
@@ -93,6 +121,9 @@ class Port:
     doc: str = ""
     only_with: Choice | None = None
     resident: bool = False
+    metrics: tuple[Metric, ...] = ()
+    row_of: str = ""
+    collects: bool = False
 
     @property
     def is_loaded(self) -> bool:
@@ -118,8 +149,9 @@ class Param:
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
         format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
             ``sql`` (one SELECT over the inputs), ``chat`` (a list of ``{role, content}``),
-            ``verifiers`` (a list of named checks, see ``catalog.verifiers``) or ``secret`` (the
-            name of a secret, whose value is sent with each attempt); empty where it is not parsed.
+            ``verifiers`` (a list of named checks, see ``catalog.verifiers``), ``metrics`` (names
+            with their types) or ``secret`` (the name of a secret, whose value is sent with each
+            attempt); empty where it is not parsed.
         doc: one sentence.
         added: the contract's minor that brought the parameter; 0 where the version had it from the
             start. One that was added later is left out of names while it has its default, which so
@@ -163,7 +195,7 @@ class EngineContract:
             one action.
         row_output: for a row-wise engine, the output port with the rows.
         adds_columns: columns added to the row port's (those named by a parameter as ``$param``,
-            where it is given).
+            where it is given), each with its type where that is always the same: ``correct:bool``.
         work_unit: what it counts: ``tokens``, ``samples``, ``rows``, ``steps``, ``bytes`` or
             ``actions``.
         needs_gpu_class: ``accelerator`` where it runs on the pool's devices, ``host`` elsewhere.

@@ -4,10 +4,14 @@ A contract states choices, pairs of a parameter and a value. Code that asks abou
 these functions (or ``determinism_of``) and does not read the contract's fields directly.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from flowmesh_core.catalog.contract import Choice, EngineContract, Port
+from flowmesh_core.catalog.contract import Choice, EngineContract, Metric, ParamType, Port
+
+_TYPES = {kind.value: kind for kind in ParamType}
+_IN_BRACES = re.compile(r"\{(\w+)\}")
 
 
 def met(choice: Choice, params: Mapping[str, Any]) -> bool:
@@ -32,6 +36,50 @@ def output_ports(contract: EngineContract, params: Mapping[str, Any]) -> tuple[P
     else:
         return contract.outputs
     return tuple(p for p in contract.outputs if p.only_with is None or met(p.only_with, params))
+
+
+def added_columns(contract: EngineContract, params: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the columns that a step adds to its rows, with their types; "" where not known."""
+    found: dict[str, str] = {}
+    for declared in contract.adds_columns:
+        column, _, kind = declared.partition(":")
+        name = params.get(column[1:]) if column.startswith("$") else column
+        if name is not None:
+            found[str(name)] = kind
+    return found
+
+
+def metrics_of(port: Port, params: Mapping[str, Any]) -> dict[str, ParamType] | None:
+    """Returns the metrics of a step's output with their types, or None where any may be there.
+
+    Args:
+        port: an output of metrics.
+        params: the step's parameters after defaults.
+    """
+    found: dict[str, ParamType] = {}
+    for metric in port.metrics:
+        if not _exists(metric, params):
+            continue
+        match = _IN_BRACES.search(metric.name)
+        if match is None:
+            found[metric.name] = metric.type
+            continue
+        entries = params.get(match[1])
+        if isinstance(entries, Mapping):
+            typed = {str(name): _TYPES.get(str(t), ParamType.ANY) for name, t in entries.items()}
+        else:
+            typed = {str(name): metric.type for name in entries or ()}
+        found |= {metric.name.replace(match[0], name): kind for name, kind in typed.items()}
+    return found or None
+
+
+def _exists(metric: Metric, params: Mapping[str, Any]) -> bool:
+    needed, refused, choice = metric.with_param, metric.without_param, metric.only_with
+    return (
+        (not needed or bool(params.get(needed)))
+        and not (refused and params.get(refused))
+        and (choice is None or met(choice, params))
+    )
 
 
 def runs_user_code(contract: EngineContract, params: Mapping[str, Any]) -> bool:

@@ -8,6 +8,7 @@ without a seed are refused before anything runs.
 
 import difflib
 import functools
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -37,6 +38,7 @@ _CALLED_WITHOUT_BRACKETS = frozenset(
 )
 _ALSO_VARYING = frozenset({"ago", "pg_conf_load_time", "pg_postmaster_start_time", "version"})
 _COLUMNS_SHOWN = 40
+_LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 _FROM_NOW_ALONE = "age"
 _ALLOWED_ALTHOUGH_VOLATILE = frozenset({"error"})
 
@@ -53,18 +55,32 @@ class UnsoundQueryError(FlowMeshError):
         self.detail = detail
 
 
+CONFIGURATION = {
+    "threads": "1",
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "preserve_insertion_order": "true",
+    "temp_directory": "",
+}
+"""Of every database that sees a user's query. One thread, because sums of floats on several threads
+differ between runs."""
+
+
 @functools.cache
-def _parser() -> Any:
+def parser() -> Any:
+    """Returns a database without tables; use a cursor of it."""
     import duckdb  # noqa: PLC0415 - slow to load
 
-    return duckdb.connect(":memory:", config={"enable_external_access": "false"})
+    return duckdb.connect(":memory:", config=CONFIGURATION)
 
 
 @functools.cache
 def _varying_functions() -> frozenset[str]:
     """Names of the functions that DuckDB does not declare consistent."""
     query = "select distinct function_name from duckdb_functions() where stability <> 'CONSISTENT'"
-    rows = _parser().cursor().execute(query).fetchall()
+    rows = parser().cursor().execute(query).fetchall()
     return frozenset(name for (name,) in rows) - _ALLOWED_ALTHOUGH_VOLATILE | _ALSO_VARYING
 
 
@@ -78,7 +94,7 @@ def refuse_unsound(query: str, tables: Tables) -> None:
     Raises:
         UnsoundQueryError: names what is wrong and where.
     """
-    parsed = _parser().cursor().execute("select json_serialize_sql(?)", [query]).fetchall()
+    parsed = parser().cursor().execute("select json_serialize_sql(?)", [query]).fetchall()
     tree = orjson.loads(parsed[0][0])
     if tree.get("error"):
         raise UnsoundQueryError(_syntax(tree, query), _statements_remedy(tree))
@@ -103,6 +119,47 @@ def refuse_unsound(query: str, tables: Tables) -> None:
                 "inputs",
                 "pass the varying value as an input or a parameter",
             )
+
+
+def refuse_equal_names(tables: Tables) -> None:
+    """Refuses columns that differ only in case: SQL would treat them as one.
+
+    Raises:
+        UnsoundQueryError: names the table and two of its columns.
+    """
+    for table, names in tables.items():
+        first: dict[str, str] = {}
+        for name in names or ():
+            other = first.setdefault(name.lower(), name)
+            if other != name:
+                raise UnsoundQueryError(
+                    f"input {table!r} has the columns {other!r} and {name!r}, which are one in SQL",
+                    "rename one of them in a step before, with code.python for example",
+                )
+
+
+def sql_message(error: Exception, query: str) -> str:
+    """Returns DuckDB's message with the line of the user's query, which may run inside another."""
+    text = str(error).strip()
+    found = _LINE.search(text)
+    if found is None:
+        return text
+    lines = [i for i, line in enumerate(query.split("\n"), 1) if line.strip() == found[1].strip()]
+    head = text[: found.start()].strip()
+    return f"{head} (line {lines[0]}: {found[1].strip()})" if lines else head
+
+
+def refuse_equal_results(names: Sequence[str]) -> None:
+    """Refuses a result with two columns of one name.
+
+    Raises:
+        UnsoundQueryError: names them.
+    """
+    if twice := sorted({n for n in names if names.count(n) > 1}):
+        raise UnsoundQueryError(
+            f"SQL: the result has {', '.join(map(repr, twice))} more than once",
+            "give each column a name of its own (`... as name`)",
+        )
 
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:

@@ -6,15 +6,14 @@ Because of that order, the columns of data sets can be followed from step to ste
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from flowmesh_core.catalog.contract import Determinism, EngineContract
+from flowmesh_core.catalog.contract import ROWS, Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.timeouts import timeout_problem
-from flowmesh_core.graph.compile_context import Columns, CompileContext, StepEntry
-from flowmesh_core.graph.matrix import StepInstance
+from flowmesh_core.graph.compile_context import Columns, CompileContext, StepDraft, StepEntry
+from flowmesh_core.graph.input_columns import joined_columns, with_columns
 from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
     Cache,
-    Edge,
     Resources,
     Retry,
     Source,
@@ -35,9 +34,7 @@ def build_steps(
     scope: CompileContext,
     ordered: Sequence[str],
     imports: Mapping[str, StepPlan],
-    drafts: Mapping[str, tuple[StepEntry, StepInstance]],
-    edges: Mapping[str, tuple[Edge, ...]],
-    conditions: Mapping[str, tuple[str, tuple[str, ...]]],
+    drafts: Mapping[str, StepDraft],
 ) -> tuple[StepPlan, ...]:
     """Types every instance and follows the columns; problems are reported.
 
@@ -45,13 +42,10 @@ def build_steps(
         scope: the compilation.
         ordered: the paths in topological order; those on a cycle may be missing.
         imports: the steps that import inputs, by path.
-        drafts: the step and instance of every other path.
-        edges: their inputs.
-        conditions: their ``when`` and the paths it reads, where they have one.
+        drafts: every other step, by path.
     """
-    columns: dict[Source, Columns] = {
-        e.source: e.columns for e in scope.inputs.values() if e is not None
-    }
+    columns = scope.rows
+    columns |= {e.source: e.columns for e in scope.inputs.values() if e is not None}
     placed = set(ordered)
     on_cycle = [path for path in drafts if path not in placed]
     out = []
@@ -59,26 +53,25 @@ def build_steps(
         if path in imports:
             out.append(imports[path])
             continue
-        entry, instance = drafts[path]
-        if entry.contract is None:
+        draft = drafts[path]
+        contract = draft.entry.contract
+        if contract is None:
             continue
-        step = _step(scope, entry, instance, entry.contract, edges[path], conditions.get(path))
-        _follow(scope, entry, entry.contract, step, columns)
+        step = _step(scope, draft, contract, columns)
+        _follow(scope, draft.entry, contract, step, columns)
         out.append(step)
     return tuple(out)
 
 
 def _step(
     scope: CompileContext,
-    entry: StepEntry,
-    instance: StepInstance,
+    draft: StepDraft,
     contract: EngineContract,
-    edges: tuple[Edge, ...],
-    condition: tuple[str, tuple[str, ...]] | None,
+    columns: Mapping[Source, Columns],
 ) -> StepPlan:
+    entry, instance = draft.entry, draft.instance
     spec = entry.spec
     params, fields = read_params(scope, entry, contract, instance.matrix)
-    when, when_steps = condition or ("", ())
     given = spec.model_fields_set
     return StepPlan(
         path=instance.path,
@@ -88,9 +81,9 @@ def _step(
         implementation=contract.implementation,
         params=params,
         fields=fields,
-        edges=edges,
-        when=when,
-        when_steps=when_steps,
+        edges=with_columns(scope, entry, draft.edges, columns),
+        when=draft.when,
+        when_steps=draft.when_steps,
         matrix=instance.matrix,
         resources=_resources(spec.resources) if "resources" in given else _RESOURCES,
         retry=_retry(spec.retry) if "retry" in given else _RETRY,
@@ -98,6 +91,7 @@ def _step(
         timeout_s=_timeout_s(scope, entry, contract),
         secrets=_secrets(scope, spec, contract, params),
         minor=needed_minor(contract, params, fields),
+        after=draft.after,
     )
 
 
@@ -171,25 +165,27 @@ def _follow(
     if not _worth_checking(entry.spec, contract):
         return
     from flowmesh_core.graph.columns import (  # noqa: PLC0415 - Jinja is slow to load
+        SQL,
         check_params,
         output_columns,
+        query_columns,
     )
 
+    keys = (*entry.keys, "with")
     inputs: dict[str, Columns] = dict.fromkeys(entry.spec.inputs)
-    inputs |= {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
-    check_params(scope, contract, step.params, inputs, (*entry.keys, "with"))
-    if contract.row_output:
+    inputs |= {e.port: joined_columns(e, columns) for e in step.edges}
+    check_params(scope, contract, step, inputs, keys)
+    if contract.row_output and not scope.has_problem(entry, "with"):
         source = StepSource(step.path, contract.row_output)
         columns[source] = output_columns(contract, step.params, inputs)
+    for param in contract.params:
+        query = step.params[param.name] if param.format == SQL else None
+        if query is not None:
+            found = query_columns(scope, query, inputs, (*keys, param.name))
+            columns[StepSource(step.path, ROWS)] = found
 
 
 def _worth_checking(spec: StepSpec, contract: EngineContract) -> bool:
     return bool(contract.row_output) or any(
         p.name in spec.with_ and (p.template or p.columns or p.format) for p in contract.params
     )
-
-
-def _joined(parts: Sequence[Columns]) -> Columns:
-    """The columns of a concatenation: of any of its parts, where all are known."""
-    known = [p for p in parts if p is not None]
-    return frozenset().union(*known) if known and len(known) == len(parts) else None

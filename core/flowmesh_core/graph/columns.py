@@ -9,59 +9,98 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
+from flowmesh_core.catalog.resolved_contract import added_columns
 from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.dataset.schema import ColumnType
+from flowmesh_core.dataset.sql_binding import bound_columns
 from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
-from flowmesh_core.graph.python_code import python_problem
+from flowmesh_core.graph.plan import ABSENT, StepPlan
+from flowmesh_core.graph.python_code import can_leave_out, python_problem
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.verifiers import verifier_problems
+from flowmesh_core.spec.error_messages import describe
 from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
 from flowmesh_core.spec.suggestions import did_you_mean
 
+SQL = "sql"
+"""The format of a parameter that is a query over the step's inputs."""
+_BOUND_MAX = 1000
+"""Different queries of a workflow that are bound, at a few milliseconds each; workers bind all."""
 _ROLES = ("system", "user", "assistant")
+_METRIC_TYPES = ("number", "integer", "boolean", "string")
 _MESSAGE_KEYS = frozenset({"role", "content"})
 
 
 def output_columns(
     contract: EngineContract, params: Mapping[str, Any], inputs: Mapping[str, Columns]
 ) -> Columns:
-    """Returns the columns of the step's rows, or None where they are not known.
+    """Returns the columns of a row-wise step's rows, or None where they are not known.
 
     Args:
         contract: the step's contract.
         params: its typed parameters.
         inputs: the columns of its data sets, by port.
     """
-    if not contract.row_output:
-        return None
     columns = inputs.get(contract.row_wise)
     if columns is None:
         return None
-    added = (params.get(c[1:]) if c.startswith("$") else c for c in contract.adds_columns)
-    return columns | {str(a) for a in added if a is not None}
+    added = added_columns(contract, params)
+    return {**columns, **{n: ColumnType(kind) if kind else None for n, kind in added.items()}}
+
+
+def query_columns(
+    scope: CompileContext, query: str, inputs: Mapping[str, Columns], keys: Keys
+) -> Columns:
+    """Returns the columns of a query's result, or None; reports what is wrong with the query.
+
+    Args:
+        scope: the compilation.
+        query: what the user wrote.
+        inputs: the columns of its tables.
+        keys: where it is.
+    """
+    tables = {name: _typed(columns) for name, columns in inputs.items()}
+    known = {name: columns for name, columns in tables.items() if columns}
+    asked = (query, tuple((n, tuple(c.items()) if c else None) for n, c in tables.items()))
+    try:
+        if asked not in scope.bound_queries:
+            refuse_unsound(query, inputs)
+            bind = len(known) == len(tables) and len(scope.bound_queries) < _BOUND_MAX
+            scope.bound_queries[asked] = bound_columns(query, known) if bind else None
+        return scope.bound_queries[asked]
+    except UnsoundQueryError as e:
+        scope.report(keys, f"{e.message}; {e.remedy}")
+        return None
+
+
+def _typed(columns: Columns) -> dict[str, ColumnType] | None:
+    if columns is None or any(kind is None for kind in columns.values()):
+        return None
+    return {name: kind for name, kind in columns.items() if kind is not None}
 
 
 def check_params(
     scope: CompileContext,
     contract: EngineContract,
-    params: Mapping[str, Any],
+    step: StepPlan,
     inputs: Mapping[str, Columns],
     keys: Keys,
 ) -> None:
-    """Reports templates, column names, queries and programs that cannot work.
+    """Reports templates, column names and programs that cannot work.
 
     Args:
         scope: the compilation.
         contract: the step's contract.
-        params: its typed parameters.
+        step: the step, with its typed parameters.
         inputs: the columns of its data sets, by port; None where unknown.
         keys: where ``with`` is.
     """
-    columns = inputs.get(contract.row_port)
+    columns, params = inputs.get(contract.row_port), step.params
     for param in contract.params:
         value = params[param.name]
-        if value is None:
+        if value is None or param.format == SQL:
             continue
         at = (*keys, param.name)
         if param.template:
@@ -75,8 +114,22 @@ def check_params(
                         f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
                     )
         _check_format(scope, param, value, columns, at)
-        if param.format == "sql":
-            _check_query(scope, value, inputs, at)
+        if param.format == "python":
+            _check_absent(scope, step, value, keys)
+
+
+def _check_absent(scope: CompileContext, step: StepPlan, code: str, keys: Keys) -> None:
+    """Reports inputs that may be absent, and that the program does not do without."""
+    absent = [edge.port for edge in step.edges if edge.when_skipped == ABSENT]
+    if not absent or python_problem(code):
+        return
+    function = str(step.params.get("function") or "main")
+    for name in absent:
+        if not can_leave_out(code, function, name):
+            scope.report(
+                (*keys[:-1], "inputs", name),
+                f"{function}() needs {name!r}, which may be absent: give it a default",
+            )
 
 
 def _check_format(
@@ -90,15 +143,6 @@ def _check_format(
     problem = _format_problem(param, value)
     if problem:
         scope.report(keys, problem)
-
-
-def _check_query(
-    scope: CompileContext, query: str, inputs: Mapping[str, Columns], keys: Keys
-) -> None:
-    try:
-        refuse_unsound(query, inputs)
-    except UnsoundQueryError as e:
-        scope.report(keys, f"{e.message}; {e.remedy}")
 
 
 def _check_template(scope: CompileContext, text: str, columns: Columns, keys: Keys) -> None:
@@ -142,11 +186,20 @@ def _check_messages(scope: CompileContext, messages: Iterable[Any], keys: Keys) 
         scope.report(keys, "expected at least one message {role: user, content: text}")
 
 
+def _metrics_problem(value: Mapping[str, Any]) -> str:
+    for name, kind in value.items():
+        if kind not in _METRIC_TYPES:
+            return f"in {name}: expected one of {', '.join(_METRIC_TYPES)}, got {describe(kind)}"
+    return "" if value else "expected at least one metric with its type, as {mean_words: number}"
+
+
 def _format_problem(param: Param, value: Any) -> str:
     if param.format == "json-schema":
         return schema_problem(value)
     if param.format == "python":
         return python_problem(value)
+    if param.format == "metrics":
+        return _metrics_problem(value)
     if param.format == "regex":
         try:
             re.compile(value)

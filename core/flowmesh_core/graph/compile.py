@@ -3,19 +3,26 @@
 The control plane calls it at admission, and so does the CLI. All problems are found at once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.build import build_steps
-from flowmesh_core.graph.compile_context import CompileContext, StepEntry
+from flowmesh_core.graph.compile_context import (
+    CompileContext,
+    KnownColumns,
+    StepDraft,
+    StepEntry,
+)
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
-from flowmesh_core.graph.matrix import Index, StepInstance, expand, index, size, value_key
-from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan, StepSource, UtilityWeights
+from flowmesh_core.graph.matrix import StepInstance, expand, index, size, value_key
+from flowmesh_core.graph.metric_checks import check_metrics
+from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource, UtilityWeights
 from flowmesh_core.graph.references import INPUTS
+from flowmesh_core.graph.step_order import read_after
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.quantities import budget, seconds
@@ -38,7 +45,7 @@ def compile_workflow(
     limits: Limits = _NO_LIMITS_GIVEN,
     *,
     uploads: Mapping[str, str] | None = None,
-    columns: Mapping[str, Sequence[str]] | None = None,
+    columns: KnownColumns | None = None,
     validate_only: bool = False,
 ) -> Plan:
     """Compiles a workflow.
@@ -62,13 +69,11 @@ def compile_workflow(
     scope = CompileContext(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
     read_inputs(scope)
     _read_steps(scope)
-    drafts = {i.path: (e, i) for e in scope.steps.values() for i in e.instances}
-    edges = {path: read_edges(scope, e, i.matrix) for path, (e, i) in drafts.items()}
-    conditions = {path: _condition(scope, e, i) for path, (e, i) in drafts.items() if e.spec.when}
+    drafts = {i.path: _draft(scope, e, i) for e in scope.steps.values() for i in e.instances}
     outputs = _outputs(scope)
-    imports = _imports(scope, edges, outputs)
-    ordered = _order(scope, imports, edges, {p: c[1] for p, c in conditions.items()})
-    steps = build_steps(scope, ordered, imports, drafts, edges, conditions)
+    imports = _imports(scope, drafts, outputs)
+    steps = build_steps(scope, _order(scope, imports, drafts), imports, drafts)
+    check_metrics(scope, steps)
     spec = workflow.spec
     if spec.optimize and spec.weights:
         scope.report(("spec", "weights"), ONE_AIM_RULE)
@@ -112,22 +117,26 @@ def _read_steps(scope: CompileContext) -> None:
             hint = did_you_mean(spec.uses, scope.catalog.names())
             scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
         total += size(spec.matrix)
-        instances: list[StepInstance] = []
-        by_value: Index = {}
-        if _check_matrix(scope, spec, at) and total <= scope.limits.steps:
-            instances, by_value = expand(spec.name, spec.matrix), index(spec.matrix)
-        scope.steps[spec.name] = StepEntry(at, spec, contract, instances, by_value)
+        usable = _check_matrix(scope, spec, at)
+        partial = usable != spec.matrix
+        if size(usable) > scope.limits.fan_out or total > scope.limits.steps:
+            # One instance is enough to check the step; the limit is a problem already.
+            usable, partial = {key: values[:1] for key, values in usable.items()}, True
+        instances = expand(spec.name, usable)
+        scope.steps[spec.name] = StepEntry(at, spec, contract, instances, index(usable), partial)
     if total > scope.limits.steps:
         scope.report(
             ("spec", "steps"), f"{total} steps after expansion, of at most {scope.limits.steps}"
         )
 
 
-def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> bool:
+def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> dict[str, list[Any]]:
+    """Returns the values that can be used, so that the rest of the step is checked with them."""
     keys = ("spec", "steps", at, "matrix")
-    before = len(scope.problems)
+    usable: dict[str, list[Any]] = {}
     for name, values in spec.matrix.items():
         seen: set[tuple[bool, Any]] = set()
+        good = usable[name] = []
         if not values:
             scope.report((*keys, name), "expected at least one value")
         for i, value in enumerate(values):
@@ -137,17 +146,20 @@ def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> bool:
                 scope.report((*keys, name, i), f"{value!r} is listed twice")
             else:
                 seen.add(value_key(value))
+                good.append(value)
     if size(spec.matrix) > scope.limits.fan_out:
         scope.report(keys, f"{size(spec.matrix)} instances, of at most {scope.limits.fan_out}")
-    return len(scope.problems) == before
+    return usable
 
 
-def _condition(
-    scope: CompileContext, entry: StepEntry, instance: StepInstance
-) -> tuple[str, tuple[str, ...]]:
+def _draft(scope: CompileContext, entry: StepEntry, instance: StepInstance) -> StepDraft:
+    edges = read_edges(scope, entry, instance.matrix)
+    after = read_after(scope, entry, instance.matrix) if entry.spec.after else ()
+    if not entry.spec.when:
+        return StepDraft(entry, instance, edges, after)
     from flowmesh_core.graph.condition_checks import read_condition  # noqa: PLC0415 - CEL is slow to load
 
-    return read_condition(scope, entry, instance)
+    return StepDraft(entry, instance, edges, after, *read_condition(scope, entry, instance))
 
 
 def _outputs(scope: CompileContext) -> dict[str, tuple[Source, ...]]:
@@ -161,12 +173,16 @@ def _outputs(scope: CompileContext) -> dict[str, tuple[Source, ...]]:
 
 def _imports(
     scope: CompileContext,
-    edges: Mapping[str, tuple[Edge, ...]],
+    drafts: Mapping[str, StepDraft],
     outputs: Mapping[str, tuple[Source, ...]],
 ) -> dict[str, StepPlan]:
     """The steps that import what is used; an input that nothing reads is not fetched."""
     used = {
-        s.step for es in edges.values() for e in es for s in e.sources if isinstance(s, StepSource)
+        s.step
+        for d in drafts.values()
+        for e in d.edges
+        for s in e.sources
+        if isinstance(s, StepSource)
     }
     used |= {s.step for sources in outputs.values() for s in sources if isinstance(s, StepSource)}
     return {
@@ -180,16 +196,15 @@ def _imports(
 def _order(
     scope: CompileContext,
     imports: Mapping[str, StepPlan],
-    edges: Mapping[str, tuple[Edge, ...]],
-    when: Mapping[str, tuple[str, ...]],
+    drafts: Mapping[str, StepDraft],
 ) -> list[str]:
     parents: dict[str, tuple[str, ...]] = {p: s.parents() for p, s in imports.items()}
-    for path, es in edges.items():
-        found = [s.step for e in es for s in e.sources if isinstance(s, StepSource)]
-        parents[path] = tuple(dict.fromkeys([*found, *when.get(path, ())]))
+    for path, draft in drafts.items():
+        found = [s.step for e in draft.edges for s in e.sources if isinstance(s, StepSource)]
+        parents[path] = tuple(dict.fromkeys([*found, *draft.after, *draft.when_steps]))
     known = {path: tuple(p for p in ps if p in parents) for path, ps in parents.items()}
     ordered, depth = order(known)
-    if len(parents) > scope.limits.steps:
+    if len(parents) > scope.limits.steps and ("spec", "steps") not in scope.faulty:
         scope.report(("spec", "steps"), f"{len(parents)} steps, of at most {scope.limits.steps}")
     if len(ordered) < len(parents):
         cycle = find_cycle(known, ordered)

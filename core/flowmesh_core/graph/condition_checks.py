@@ -6,7 +6,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.graph.cel import LONGEST, ConditionError, check_size, known_functions, too_long
-from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
+from flowmesh_core.graph.compile_context import CompileContext, Keys, MetricRead, StepEntry
 from flowmesh_core.graph.condition_reads import ROOTS, Reads, StepRead, reads
 from flowmesh_core.graph.matrix import SelectionError, StepInstance, select
 from flowmesh_core.graph.outputs import find_output
@@ -17,6 +17,10 @@ from flowmesh_core.spec.suggestions import did_you_mean
 
 COUNT = "count"
 """The field of a data set that a condition may read."""
+_NO_ROWS = (
+    "a condition cannot read a row; compute a metric, e.g. data.sql with metrics: true, or compare"
+    " the count"
+)
 
 _REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 _STEP = re.compile(r"([^\[\]]+)(?:\[(.*)\])?", re.DOTALL)
@@ -106,6 +110,8 @@ def _path(scope: CompileContext, read: StepRead, keys: Keys) -> str | None:
         example = f": steps['{entry.instances[0].path}']" if entry.instances else ""
         scope.report(keys, f"step {name!r} has a matrix; read one of its instances{example}")
         return None
+    if entry.is_partial:
+        return None
     path = _instance(scope, entry, read.step, inside, keys)
     _check_field(scope, entry, read, [] if path is None else [path], keys)
     return path
@@ -133,7 +139,9 @@ def _check_field(
     port = find_output(scope, entry, paths, read.port, keys) if read.port else None
     if port is None:
         return
-    if port.kind is PortKind.DATASET and read.field not in {"", COUNT}:
+    if port.kind is PortKind.DATASET and read.is_inside:
+        scope.report(keys, _NO_ROWS)
+    elif port.kind is PortKind.DATASET and read.field not in {"", COUNT}:
         scope.report(
             keys,
             f"of a data set a condition reads the count: steps['{read.step}'].{port.name}.count",
@@ -142,3 +150,5 @@ def _check_field(
         scope.report(
             keys, f"{read.port} is a {port.kind.value}; conditions read metrics and counts"
         )
+    elif port.kind is PortKind.METRICS and read.field and paths:
+        scope.metric_reads.append(MetricRead(paths[0], port.name, read.field, keys))

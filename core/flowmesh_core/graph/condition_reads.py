@@ -10,16 +10,23 @@ from typing import Any
 from flowmesh_core.graph.cel import MACROS, TOO_DEEP, ConditionError, parse
 
 ROOTS = ("params", "matrix", "steps")
+_PORT_PARTS = 3  # steps, the step, the port
 _MACRO_PARTS = 3  # the list, the macro's name, its arguments
 
 
 @dataclass(frozen=True, slots=True)
 class StepRead:
-    """A step that a condition reads: ``steps['x'].port.field``; port and field may be empty."""
+    """A step that a condition reads: ``steps['x'].port.field``; port and field may be empty.
+
+    Attributes:
+        is_inside: whether it looks into the whole port, as into a list: ``steps['x'].rows[0]``,
+            ``steps['x'].rows.exists(...)`` or ``size(steps['x'].rows)``.
+    """
 
     step: str
     port: str = ""
     field: str = ""
+    is_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +98,39 @@ def _collect(node: Any, found: _Found) -> None:
     if chain is not None and len(chain) > 1:
         root, name = chain[0], chain[1]
         if root == "steps":
-            found.steps.append(StepRead(name, *chain[2:4]))
+            port, field = [*chain[2:4], "", ""][:2]
+            found.steps.append(StepRead(name, port, field))
             return
         if root in ROOTS:
             found.names.append((root, name))
             return
+    found.steps.extend(StepRead(s, port, is_inside=True) for s, port in _looked_into(node))
     if getattr(node, "data", "") == "ident":
         found.idents.append(str(node.children[0]))
         return
     for child in getattr(node, "children", ()):
         _collect(child, found)
+
+
+def _looked_into(node: Any) -> Iterator[tuple[str, str]]:
+    """Step and port where an expression treats a whole output as a list."""
+    kind = getattr(node, "data", "")
+    if kind in {"member_index", "member_dot_arg"}:
+        looked_at = [node.children[0]]
+    elif kind == "ident_arg" and str(node.children[0]) == "size":
+        looked_at = [_inmost(node.children[1])] if len(node.children) > 1 else []
+    else:
+        return
+    for chain in map(_chain, looked_at):
+        if chain is not None and chain[0] == "steps" and len(chain) == _PORT_PARTS:
+            yield chain[1], chain[2]
+
+
+def _inmost(node: Any) -> Any:
+    """The only expression in a list of arguments, without the levels of precedence around it."""
+    while len(getattr(node, "children", ())) == 1 and _chain(node) is None:
+        node = node.children[0]
+    return node
 
 
 def _chain(node: Any) -> list[str] | None:

@@ -4,12 +4,15 @@ A step of its own resolves a name whose content may change (``inputs.base.pin``,
 fixed name is imported directly, and the import is shared (ADR 2).
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS, BUILTIN_PREFIX
 from flowmesh_core.catalog.contract import EngineContract, PortKind
 from flowmesh_core.catalog.hub_addresses import HubAddressError, read_hub_address
-from flowmesh_core.errors import InvalidReferenceError
+from flowmesh_core.dataset.infer import infer_schema
+from flowmesh_core.dataset.schema import ColumnType
+from flowmesh_core.errors import IdentityError, InvalidReferenceError
 from flowmesh_core.graph.compile_context import Columns, CompileContext, InputEntry, Keys
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.plan import (
@@ -74,7 +77,7 @@ def _rows(
             f"about {size} bytes of rows, of at most {scope.limits.rows_bytes};"
             " put them into a file and write dataset: ./file.jsonl",
         )
-    columns = frozenset(column for row in rows for column in row) or None
+    columns = _known(scope, name) or _columns_of(rows)
     reference = scope.uploads.get(name)
     if reference is None:
         if not scope.validate_only:
@@ -145,7 +148,18 @@ def _placeholder(kind: str, name: str) -> str:
 
 def _known(scope: CompileContext, name: str) -> Columns:
     """None also for a data set without rows and columns, since nothing is read from it."""
-    return frozenset(scope.columns.get(name, ())) or None
+    given = scope.columns.get(name, ())
+    if isinstance(given, Mapping):
+        return {column: ColumnType(kind) for column, kind in given.items()} or None
+    return dict.fromkeys(given) or None
+
+
+def _columns_of(rows: list[dict[str, Any]]) -> Columns:
+    """The columns of rows in the file; a mixture of types is reported when they are stored."""
+    try:
+        return dict(infer_schema(rows).types()) or None
+    except IdentityError:
+        return dict.fromkeys(column for row in rows for column in row) or None
 
 
 def _address(scope: CompileContext, kind: str, text: str, keys: Keys) -> dict[str, str] | None:

@@ -13,6 +13,7 @@ class Limits:
         depth: steps on the longest path.
         params_bytes: size of all parameters after ``${…}`` is filled in.
         rows_bytes: size of all rows written in the file.
+        sources: references that one input lists.
     """
 
     steps: int = 100_000
@@ -20,6 +21,7 @@ class Limits:
     depth: int = 10_000
     params_bytes: int = 64 * 1024 * 1024
     rows_bytes: int = 8 * 1024 * 1024
+    sources: int = 256
 
 
 def json_size(value: object) -> int:

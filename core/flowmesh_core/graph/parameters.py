@@ -10,7 +10,7 @@ from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.spec.suggestions import did_you_mean, nearest
 from flowmesh_documents.paths import Key
 
 TENSOR_PARALLEL = "tensorParallel"
@@ -90,10 +90,14 @@ def _typed(scope: CompileContext, param: Param, value: Any, keys: Keys) -> Any:
 def _unknown(contract: EngineContract, name: str) -> str:
     if name == TENSOR_PARALLEL:
         return "tensorParallel is written under resources"
-    known = [p.name for p in contract.params]
-    known += [f for f in contract.identity_fields if f in WITH_FIELDS]
+    known = _known_names(contract)
     hint = did_you_mean(name, known) if known else "; it takes none"
     return f"{contract.name} has no parameter {name!r}{hint}"
+
+
+def _known_names(contract: EngineContract) -> list[str]:
+    names = [p.name for p in contract.params]
+    return names + [f for f in contract.identity_fields if f in WITH_FIELDS]
 
 
 def _tensor_parallel(
@@ -114,11 +118,13 @@ def _tensor_parallel(
 def _check_given(
     scope: CompileContext, contract: EngineContract, given: Mapping[str, Any], keys: Keys
 ) -> None:
+    names = _known_names(contract)
+    meant = {nearest(name, names) for name in given if name not in names}  # reported already
     for param in contract.params:
-        if param.required and param.name not in given:
+        if param.required and param.name not in given and param.name not in meant:
             scope.report(keys, f"{contract.name} needs the parameter {param.name!r}: {param.doc}")
     for group in contract.one_of:
         present = [name for name in group if given.get(name) is not None]
-        if len(present) != 1:
+        if len(present) != 1 and not (meant.intersection(group) and not present):
             got = f"got {' and '.join(present)}" if present else "got none"
             scope.report(keys, f"{contract.name} needs exactly one of {', '.join(group)}; {got}")

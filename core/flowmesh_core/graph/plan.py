@@ -15,13 +15,19 @@ import msgspec
 
 from flowmesh_api.v1.trace import Weights
 
-PLAN_LEVEL = 3
+PLAN_LEVEL = 4
 """The highest level of plans that this release runs.
 
 A release whose plans have a field that older releases must not drop raises it, and pins the runs
 that use the field to the new level; an older release lets such a run wait. Level 2 has
-``min_trust``, level 3 ``paid_by_fabric``.
+``min_trust``, level 3 ``paid_by_fabric``, level 4 ``Edge.pick``, ``Edge.when_skipped`` and
+``StepPlan.after``.
 """
+
+ALL, FIRST = "all", "first"
+"""Values of ``Edge.pick``."""
+SKIP, ABSENT, EMPTY = "skip", "absent", "empty"
+"""Values of ``Edge.when_skipped``."""
 
 
 class StepSource(msgspec.Struct, frozen=True, tag="step", gc=False):
@@ -53,10 +59,16 @@ class Edge(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         port: the input's name (for a ``*`` port, the name that the user chose).
         kind: the kind of artifact.
-        sources: one source, or several that are concatenated in this order (``step[*].rows``).
-        required: whether a skipped source skips this step: true of every input that the author
-            named. Skipped sources of a concatenation are left out; where all are skipped the step
-            is skipped.
+        sources: one source, or several in the order that the author gave.
+        required: false only in plans of earlier releases, where a skipped source left out an input
+            that the engine could do without.
+        concatenate: whether several sources are joined: data sets one after the other, metrics as a
+            list of instances.
+        pick: ``all`` takes every source, ``first`` the first that was not skipped.
+        when_skipped: what happens where no source has an artifact: ``skip`` skips this step,
+            ``absent`` leaves the input out, ``empty`` gives a data set without rows. Skipped
+            sources among others are left out.
+        empty_columns: the columns of that data set, by name.
     """
 
     port: str
@@ -64,6 +76,19 @@ class Edge(msgspec.Struct, frozen=True, gc=False):
     sources: tuple[Source, ...]
     required: bool = True
     concatenate: bool = False
+    pick: str = ALL
+    when_skipped: str = SKIP
+    empty_columns: dict[str, str] = {}
+
+    @property
+    def skips(self) -> bool:
+        """Whether the step is skipped where no source has an artifact."""
+        return self.required and self.when_skipped == SKIP
+
+    @property
+    def level(self) -> int:
+        """The least ``PLAN_LEVEL`` of a release that runs it."""
+        return 1 if self.pick == ALL and self.when_skipped == SKIP else 4
 
 
 class Resources(msgspec.Struct, frozen=True, gc=False):
@@ -114,6 +139,7 @@ class StepPlan(msgspec.Struct, frozen=True, gc=False):
         minor: the least minor of the contract that knows everything that the step sets.
         avoid_workers: workers that are used only where there is no other; of a sampled audit, those
             whose results it compares.
+        after: paths of steps that must have ended before, though nothing of them is read.
     """
 
     path: str
@@ -134,11 +160,17 @@ class StepPlan(msgspec.Struct, frozen=True, gc=False):
     secrets: tuple[str, ...] = ()
     minor: int = 0
     avoid_workers: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
 
     def parents(self) -> tuple[str, ...]:
         """Returns the paths of all steps that must end before this one begins, without repeats."""
         found = [s.step for e in self.edges for s in e.sources if isinstance(s, StepSource)]
-        return tuple(dict.fromkeys([*found, *self.when_steps]))
+        return tuple(dict.fromkeys([*found, *self.when_steps, *self.after]))
+
+    @property
+    def level(self) -> int:
+        """The least ``PLAN_LEVEL`` of a release that runs it."""
+        return 4 if self.after else max((e.level for e in self.edges), default=1)
 
 
 class UtilityWeights(Weights, frozen=True, gc=False):
@@ -192,6 +224,5 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     @property
     def level(self) -> int:
         """The least ``PLAN_LEVEL`` of a release that runs it."""
-        if self.paid_by_fabric:
-            return 3
-        return 2 if self.min_trust else 1
+        own = 3 if self.paid_by_fabric else 2 if self.min_trust else 1
+        return max(own, max((s.level for s in self.steps), default=1))

@@ -6,7 +6,7 @@ Wide matrices are one node, so that a workflow of thousands of steps fits a scre
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flowmesh_core.graph.plan import ArtifactSource, Plan, Source, StepPlan, StepSource
+from flowmesh_core.graph.plan import FIRST, ArtifactSource, Plan, Source, StepPlan, StepSource
 
 SHOWN_INSTANCES = 4
 _Note = Callable[[str], str]
@@ -22,6 +22,7 @@ class _Node:
     when: str
     paths: list[str] = field(default_factory=list)
     parents: dict[str, str] = field(default_factory=dict)  # parent's key to the ports that it feeds
+    needed: set[str] = field(default_factory=set)  # parents without which the step is skipped
 
 
 def text_tree(plan: Plan, note: _Note | None = None) -> str:
@@ -55,7 +56,7 @@ def text_tree(plan: Plan, note: _Note | None = None) -> str:
 
 
 def mermaid(plan: Plan) -> str:
-    """Returns the plan as a Mermaid flowchart; dotted edges are conditions."""
+    """Returns the plan as a Mermaid flowchart; dotted edges are conditions and optional inputs."""
     nodes = _nodes(plan)
     ids = {key: f"n{i}" for i, key in enumerate(nodes)}
     lines = ["flowchart LR"]
@@ -65,7 +66,8 @@ def mermaid(plan: Plan) -> str:
         lines.append(f"  {ids[key]}{shape}")
     for key, node in nodes.items():
         for parent, ports in node.parents.items():
-            arrow = f"-->|{_escaped(ports)}|" if ports else "-.->|when|"
+            line = "-->" if parent in node.needed else "-.->"
+            arrow = f"{line}|{_escaped(ports)}|"
             lines.append(f"  {ids[parent]} {arrow} {ids[key]}")
     of_path = {path: key for key, node in nodes.items() for path in node.paths}
     for i, (name, sources) in enumerate(plan.outputs.items()):
@@ -105,8 +107,12 @@ def _connect(node: _Node, step: StepPlan, key_of: dict[str, str]) -> None:
                 ports = node.parents.get(parent, "").split(", ") if parent in node.parents else []
                 if edge.port not in ports:
                     node.parents[parent] = ", ".join([*filter(None, ports), edge.port])
+                if edge.pick != FIRST and edge.skips:
+                    node.needed.add(parent)
     for path in step.when_steps:
-        node.parents.setdefault(key_of[path], "")
+        node.parents.setdefault(key_of[path], "when")
+    for path in step.after:
+        node.parents.setdefault(key_of[path], "after")
 
 
 def _line(node: _Node, others: list[str], note: _Note | None) -> str:

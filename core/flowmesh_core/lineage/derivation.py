@@ -80,17 +80,17 @@ def inputs_of(
     """Returns a step's inputs by port; several artifacts where sources are concatenated."""
     found = {}
     for edge in step.edges:
-        artifacts_of_port = _given(edge, ends, artifacts)
-        if artifacts_of_port:
-            found[edge.port] = artifacts_of_port
+        if used := sources_of(edge, ends, artifacts):
+            found[edge.port] = tuple([artifact for _, artifact in used])
     return found
 
 
-def _given(
+def sources_of(
     edge: Edge, ends: Mapping[str, StepLine], artifacts: Mapping[str, Artifact]
-) -> tuple[Artifact, ...]:
-    found = [a for s in edge.sources if (a := _artifact(s, ends, artifacts)) is not None]
-    return tuple(found if edge.concatenate else found[:1])
+) -> list[tuple[Source, Artifact]]:
+    """Returns the sources that a port used, each with its artifact; skipped ones are left out."""
+    found = [(s, a) for s in edge.sources if (a := _artifact(s, ends, artifacts)) is not None]
+    return found if edge.concatenate else found[:1]
 
 
 def _artifact(

@@ -14,8 +14,8 @@ from uuid import NAMESPACE_URL, uuid5
 from flowmesh_api.v1.enums import Phase, StepState
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
-from flowmesh_core.graph.plan import ArtifactSource, Edge, Plan, StepPlan, StepSource
-from flowmesh_core.lineage.derivation import inputs_of
+from flowmesh_core.graph.plan import ArtifactSource, Plan, Source, StepPlan, StepSource
+from flowmesh_core.lineage.derivation import sources_of
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import REFERENCE_PREFIX
 
@@ -157,12 +157,10 @@ def _event(
 
 
 def _inputs(run: ExportInput, plan: StepPlan, ends: Mapping[str, StepLine]) -> list[Json]:
-    given = inputs_of(plan, ends, run.artifacts)
-    names = {e.port: _names(run, e) for e in plan.edges}
     found: dict[str, Json] = {}
-    for port, artifacts in given.items():
-        for artifact, name in zip(artifacts, names[port], strict=False):
-            found[artifact.digest] = _dataset(run, artifact, name) | {
+    for edge in plan.edges:
+        for source, artifact in sources_of(edge, ends, run.artifacts):
+            found[artifact.digest] = _dataset(run, artifact, _name(run, source)) | {
                 "inputFacets": {
                     "inputStatistics": _facet(
                         "1-0-0/InputStatisticsInputDatasetFacet", **_sizes(artifact)
@@ -172,11 +170,10 @@ def _inputs(run: ExportInput, plan: StepPlan, ends: Mapping[str, StepLine]) -> l
     return [*found.values(), *_external_inputs(plan)]
 
 
-def _names(run: ExportInput, edge: Edge) -> list[str]:
-    return [
-        f"{run.status.name}/{s.step}.{s.port}" if isinstance(s, StepSource) else _uploaded(s)
-        for s in edge.sources
-    ]
+def _name(run: ExportInput, source: Source) -> str:
+    if isinstance(source, StepSource):
+        return f"{run.status.name}/{source.step}.{source.port}"
+    return _uploaded(source)
 
 
 def _uploaded(source: ArtifactSource) -> str:

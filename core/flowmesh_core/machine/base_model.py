@@ -1,13 +1,15 @@
 """The model that a step's cost is counted under: the imported one that its model descends from."""
 
+from flowmesh_api.v1.enums import StepState
 from flowmesh_core.catalog.builtin_models import BUILTIN_PREFIX
 from flowmesh_core.catalog.contract import PortKind
-from flowmesh_core.graph.plan import StepPlan, StepSource
+from flowmesh_core.graph.plan import Edge, Source, StepPlan, StepSource
 from flowmesh_core.machine.model import Run, StepRun
 
 UPLOADED = "uploaded"
 """A model that came from a user's machine or by a reference: its digest is not a name."""
 NAME_MAX = 64
+_SKIPPED = StepState.SKIPPED
 _CARRIERS = (PortKind.MODEL, PortKind.ADAPTER)
 
 
@@ -28,11 +30,19 @@ def _of(run: Run, plan: StepPlan) -> str:
     for kind in _CARRIERS:
         for edge in plan.edges:
             if edge.kind == kind:
-                source = edge.sources[0]
+                source = _used(run, edge)
                 if not isinstance(source, StepSource):
                     return UPLOADED
                 return base_model(run, run.steps[source.step]) or UPLOADED
     return ""
+
+
+def _used(run: Run, edge: Edge) -> Source:
+    """The first source that was not skipped."""
+    for source in edge.sources:
+        if not isinstance(source, StepSource) or run.steps[source.step].state is not _SKIPPED:
+            return source
+    return edge.sources[0]
 
 
 def _short(uri: str) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
+from flowmesh_core.graph.plan import ABSENT, FIRST, SKIP, Edge, StepSource
 from flowmesh_core.machine.action_spec import component_ports, shape_of, work_of
 from flowmesh_core.machine.commands import Prewarm
 from flowmesh_core.machine.fleet_snapshot import informed
@@ -75,7 +76,11 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
         port = step.contract.input_port(edge.port)
         if port is None or not port.component:
             continue
+        if not _is_decided(run, edge):
+            return None
         artifact = artifact_of(run, edge)
+        if artifact is None and edge.when_skipped == ABSENT:
+            continue
         if artifact is None:
             return None
         models[edge.port] = artifact
@@ -84,6 +89,14 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
     contract = step.contract
     work = work_of(contract, step.plan.params, models, *component_ports(contract, models))
     return PredictedDemand(shape_of(state, run, step, models).info.signature, work)
+
+
+def _is_decided(run: Run, edge: Edge) -> bool:
+    """Whether it is known which source a port gets: earlier ones may still be skipped."""
+    if edge.pick != FIRST and edge.when_skipped == SKIP:
+        return True
+    steps = [run.steps[s.step] for s in edge.sources if isinstance(s, StepSource)]
+    return all(step.ended for step in steps)
 
 
 def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:

@@ -1,10 +1,12 @@
 """Results that the control plane composes: joined data sets, reduced metrics, whole steps."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flowmesh_core.catalog.contract import PortKind
+from flowmesh_core.catalog.contract import INSTANCES, PortKind
 from flowmesh_core.dataset.manifest import Manifest, concat, dataset_digest, encode_manifest
 from flowmesh_core.dataset.reductions import reduce_metrics
+from flowmesh_core.dataset.schema import Schema
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.identity.canonical import canonical_bytes
 from flowmesh_core.identity.digest import digest_bytes
@@ -27,6 +29,9 @@ from flowmesh_core.protocol.results import (
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
 
+COLLECTED_BYTES_MAX = 1024 * 1024
+"""Metrics travel in an assignment."""
+
 
 def dataset_artifact(manifest: Manifest) -> Artifact:
     """Returns the artifact of a manifest that the control plane composed."""
@@ -38,6 +43,11 @@ def dataset_artifact(manifest: Manifest) -> Artifact:
         rows=manifest.row_count,
         manifest=manifest,
     )
+
+
+def empty_dataset(columns: Mapping[str, str]) -> Artifact:
+    """Returns a data set with these columns and without rows."""
+    return dataset_artifact(Manifest(Schema.of(columns)))
 
 
 def manifest_of(artifact: Artifact) -> Manifest:
@@ -57,6 +67,33 @@ def metrics_artifact(values: dict[str, Any]) -> Artifact:
     """Returns the artifact of metrics that the control plane composed."""
     data = canonical_bytes(values)
     return content_artifact(PortKind.METRICS, digest_bytes(data), len(data), values)
+
+
+def instances_artifact(instances: Sequence[tuple[Mapping[str, Any], Artifact]]) -> Artifact:
+    """Returns the metrics of several step instances as one artifact, for a port that collects them.
+
+    Args:
+        instances: the matrix values and the metrics of each.
+
+    Raises:
+        FlowMeshError: they are larger than an action may be given.
+    """
+    listed = []
+    for matrix, artifact in instances:
+        if artifact.value is None:
+            raise FlowMeshError(
+                f"the values of the metrics {artifact.digest[:12]} are not known",
+                remedy="run the step that made them again",
+            )
+        listed.append({"matrix": dict(matrix), "metrics": artifact.value})
+    collected = metrics_artifact({INSTANCES: listed})
+    if collected.size_bytes > COLLECTED_BYTES_MAX:
+        raise FlowMeshError(
+            f"the metrics of {len(listed)} step instances have {collected.size_bytes} bytes, of at"
+            f" most {COLLECTED_BYTES_MAX}",
+            remedy="read fewer instances, such as name=value in place of *",
+        )
+    return collected
 
 
 def compose(step: StepRun, port: str, results: list[ActionResult]) -> Artifact | None:

@@ -5,13 +5,16 @@ parents have ended; a row-wise step whose row port is fed by a row-wise step str
 when chunk k of its parent is published.
 """
 
+from itertools import islice
+from typing import Any
+
 from flowmesh_api.v1.enums import StepState
 from flowmesh_core.accounting.ledger_lines import StepLine
-from flowmesh_core.catalog.contract import Port
+from flowmesh_core.catalog.contract import Port, PortKind
 from flowmesh_core.catalog.resolved_contract import output_ports
 from flowmesh_core.dataset.manifest import Manifest, concat
 from flowmesh_core.errors import Failure, FailureKind, FlowMeshError
-from flowmesh_core.graph.plan import ArtifactSource, Edge, StepSource
+from flowmesh_core.graph.plan import EMPTY, FIRST, ArtifactSource, Edge, Source, StepSource
 from flowmesh_core.lifecycle_states import ENDED
 from flowmesh_core.machine import actions, cache_hits, conditions
 from flowmesh_core.machine.action_spec import name_of, question_of
@@ -20,7 +23,14 @@ from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey, LookedUp
 from flowmesh_core.machine.model import PendingLookUp, Run, StepLookUp, StepPart, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.machine.step_results import compose, dataset_artifact, manifest_of, publish_step
+from flowmesh_core.machine.step_results import (
+    compose,
+    dataset_artifact,
+    empty_dataset,
+    instances_artifact,
+    manifest_of,
+    publish_step,
+)
 from flowmesh_core.protocol.results import Artifact
 
 BROKEN = frozenset({StepState.FAILED, StepState.CANCELLED})
@@ -95,9 +105,12 @@ def _streams_from(run: Run, step: StepRun, open_parents: list[str]) -> str:
     edges = [e for e in step.plan.edges if StepSource in map(type, e.sources)]
     uses = [(e.port, s) for e in edges for s in e.sources if _of(s, name)]
     row = StepSource(name, parent.contract.row_output)
-    if uses != [(step.contract.row_wise, row)] or name in step.plan.when_steps:
+    if uses != [(step.contract.row_wise, row)]:
         return ""
-    if any(e.concatenate for e in edges if e.port == step.contract.row_wise):
+    if name in step.plan.when_steps or name in step.plan.after:
+        return ""
+    row_edges = (e for e in edges if e.port == step.contract.row_wise)
+    if any(e.concatenate or len(e.sources) > 1 for e in row_edges):
         return ""
     multi = parent.begun and parent.state is _RUNNING and parent.total != 1
     return name if multi and not parent.step_level else ""
@@ -116,7 +129,7 @@ def inputs_of(run: Run, step: StepRun, *, skip: str = "") -> dict[str, Artifact]
         artifact = artifact_of(run, edge)
         if artifact is not None:
             found[edge.port] = artifact
-        elif edge.required:
+        elif edge.skips:
             return None
     return found
 
@@ -125,7 +138,7 @@ def _without_input(run: Run, step: StepRun, *, skip: str) -> str:
     """Names the first required input that is missing, and the step that would have made it."""
     for edge in step.plan.edges:
         paths = [s.step for s in edge.sources if isinstance(s, StepSource)]
-        if not edge.required or skip in paths or artifact_of(run, edge) is not None:
+        if not edge.skips or skip in paths or artifact_of(run, edge) is not None:
             continue
         others = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         skipped = any(run.steps[p].state is StepState.SKIPPED for p in paths)
@@ -135,15 +148,27 @@ def _without_input(run: Run, step: StepRun, *, skip: str) -> str:
 
 def artifact_of(run: Run, edge: Edge) -> Artifact | None:
     """Returns what feeds a port; None where nothing does, or not yet."""
-    artifacts = [g for s in edge.sources if (g := source_artifact(run, s)) is not None]
-    if not artifacts:
-        return None
-    if len(artifacts) == 1 and not (edge.concatenate and len(edge.sources) > 1):
-        return artifacts[0]
-    return dataset_artifact(concat([manifest_of(g) for g in artifacts]))
+    used = used_sources(run, edge)
+    if not used:
+        return empty_dataset(edge.empty_columns) if edge.when_skipped == EMPTY else None
+    if edge.concatenate and edge.kind == PortKind.METRICS:
+        return instances_artifact([(_matrix(run, s), a) for s, a in used])
+    if len(used) == 1 and not (edge.concatenate and len(edge.sources) > 1):
+        return used[0][1]
+    return dataset_artifact(concat([manifest_of(a) for _, a in used]))
 
 
-def source_artifact(run: Run, source: StepSource | ArtifactSource) -> Artifact | None:
+def used_sources(run: Run, edge: Edge) -> list[tuple[Source, Artifact]]:
+    """Returns the sources whose artifacts a port gets, in order, each with its artifact."""
+    found = ((s, a) for s in edge.sources if (a := source_artifact(run, s)) is not None)
+    return list(islice(found, 1) if edge.pick == FIRST else found)
+
+
+def _matrix(run: Run, source: Source) -> dict[str, Any]:
+    return run.steps[source.step].plan.matrix if isinstance(source, StepSource) else {}
+
+
+def source_artifact(run: Run, source: Source) -> Artifact | None:
     """Returns a source's artifact; None for a skipped step's output."""
     if isinstance(source, ArtifactSource):
         return run.artifacts[source.reference]

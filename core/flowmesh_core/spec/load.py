@@ -87,11 +87,20 @@ def parse_object(value: Mapping[str, Any]) -> Object:
     Raises:
         SpecError: with every problem.
     """
-    found, problems = _validate({k: v for k, v in value.items() if k != "status"})
+    found, problems = read_object(value)
     raise_problems(problems)
     if found is None:
         raise SpecError([Problem("", "no object")])
     return found
+
+
+def read_object(value: Mapping[str, Any]) -> tuple[Object | None, list[Problem]]:
+    """Returns the object in a value from the API server, and every problem of its fields.
+
+    Where there are problems, it is the object without the wrong fields, so that more can be
+    checked, or None where nothing useful remains.
+    """
+    return _validate({k: v for k, v in value.items() if k != "status"})
 
 
 def raise_problems(problems: list[Problem]) -> None:

@@ -119,11 +119,20 @@ class StepSpec(SpecModel):
         description="The engine, such as llm.generate, data.sql or train.sft; `fmesh engines` lists"
         " them with their ports and parameters.",
     )
-    inputs: dict[Name, str] = Field(
+    inputs: dict[Name, Any] = Field(
         default_factory=dict,
         max_length=256,
         description="Input port to source: inputs.<name>, <step>.<port>, <step>[name=value].<port>,"
-        " or <step>[*].<port> for all instances of a matrix, one after the other.",
+        " or <step>[*].<port> for all instances of a matrix, one after the other; a list of them;"
+        " {firstOf: [...]}, the first that was not skipped; or {from: ..., whenSkipped: absent} (or"
+        " empty), where the step is to run without a source that was skipped.",
+    )
+    after: list[str] = Field(
+        default_factory=list,
+        max_length=256,
+        description="Steps that must have ended before this one begins, though it reads nothing of"
+        " them: <step> or <step>[name=value]. A skipped one will do; a failed one cancels this"
+        " step.",
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,

@@ -91,6 +91,15 @@ def as_single_chunk(
     return _pack(typed, [(0, typed.count)])
 
 
+def rows_schema(rows: Sequence[Row] | Any) -> Schema:
+    """Returns the schema of rows, or of a ``pyarrow.Table``, without typing their values.
+
+    Raises:
+        IdentityError: a column mixes types, or has one without a counterpart.
+    """
+    return schema_of(rows) if isinstance(rows, pa.Table) else infer_schema(rows)
+
+
 def type_rows(rows: Sequence[Row] | Any, schema: Schema | None = None) -> TypedRows:
     """Types rows by a schema, which is inferred from their values where None, and hashes them.
 

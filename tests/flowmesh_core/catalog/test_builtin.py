@@ -31,7 +31,7 @@ def test_names_within_a_contract_are_unique(contract: EngineContract) -> None:
     assert not params & set(IDENTITY_FIELDS)
     assert set(contract.identity_fields) <= set(IDENTITY_FIELDS)
     assert {name for group in contract.one_of for name in group} <= params
-    assert {c[1:] for c in contract.adds_columns if c.startswith("$")} <= params
+    assert {c[1:].partition(":")[0] for c in contract.adds_columns if c[0] == "$"} <= params
     assert all(p.only_with is None for p in contract.inputs)
     ports = [p.only_with for p in contract.outputs if p.only_with is not None]
     choices = (

@@ -17,11 +17,11 @@ from flowmesh_core.spec.workflow import FlowMeshWorkflow
 def test_a_column_named_by_a_parameter_exists_if_the_parameter_is_set() -> None:
     topk = builtin_catalog().newest("retrieve.topk")
     assert topk is not None
-    rows = {"rows": frozenset({"question"})}
+    rows = {"rows": {"question": None}}
     without = output_columns(topk, effective_params(topk, {}), rows)
     given = output_columns(topk, effective_params(topk, {"context": "facts", "join": "x"}), rows)
-    assert without == {"question", "found"}
-    assert given == {"question", "found", "facts"}
+    assert without == {"question": None, "found": "json"}
+    assert given == {"question": None, "found": "json", "facts": "string"}
 
 
 STEPS = [

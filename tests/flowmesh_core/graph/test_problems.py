@@ -316,3 +316,82 @@ def test_a_workflow_beyond_a_limit_is_refused_with_that_limit(
 def test_one_mistake_in_a_matrix_is_reported_once(problems) -> None:
     found = problems({"matrix": {"x": [1, 2, 3]}, "with": {"valeu": 1}})
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        (  # an input with a wrong name is not missing too
+            [{"name": "m", "uses": "test.map", "inputs": {"row": "inputs.q"}}],
+            {"spec.steps[0].inputs.row": "test.map has no input 'row'; did you mean 'rows'?"},
+        ),
+        (  # nor is a parameter
+            [{"uses": "data.sql", "inputs": {"q": "inputs.q"}, "with": {"qery": "select 1"}}],
+            {"spec.steps[0].with.qery": "data.sql has no parameter 'qery'; did you mean 'query'?"},
+        ),
+        (
+            [
+                {
+                    "uses": "llm.generate",
+                    "inputs": {"model": "inputs.base", "rows": "inputs.q"},
+                    "with": {"promt": "{{ question }}"},
+                }
+            ],
+            {
+                "spec.steps[0].with.promt": "llm.generate has no parameter 'promt'; did you mean"
+                " 'prompt'?"
+            },
+        ),
+        (  # a wrong matrix hides neither the rest of its step nor makes references wrong
+            [
+                {"name": "m", "matrix": {"k": [1, None]}, "with": {"valeu": 1}},
+                {"inputs": {"x": "m[k=2].metrics"}, "after": ["m[k=3]"]},
+                {"when": "steps['m[k=2]'].metrics.value > 1"},
+            ],
+            {
+                "spec.steps[0].matrix.k[1]": "expected a string, a number or a boolean",
+                "spec.steps[0].with.valeu": "test.noop has no parameter 'valeu'; did you mean"
+                " 'value'?",
+            },
+        ),
+        (  # the column that a wrong parameter would add is not missing
+            [
+                {
+                    "name": "m",
+                    "uses": "test.map",
+                    "inputs": {"rows": "inputs.q"},
+                    "with": {"output": 7},
+                },
+                {
+                    "uses": "data.sql",
+                    "inputs": {"rows": "m.rows"},
+                    "with": {"query": "select said from rows"},
+                },
+            ],
+            {"spec.steps[0].with.output": "expected a string, got the integer 7; quote it"},
+        ),
+        (  # a metric of a step with wrong parameters
+            [
+                {
+                    "name": "p",
+                    "uses": "eval.pass-at-k",
+                    "inputs": {"rows": "inputs.q"},
+                    "with": {"problem": ["question"], "correct": "target", "k": "4"},
+                },
+                {"when": "steps['p'].metrics.pass_at_4 > 0.5"},
+            ],
+            {"spec.steps[0].with.k": "expected a list, got the string '4'; write it as [a, b]"},
+        ),
+    ],
+)
+def test_what_follows_from_a_reported_problem_is_left_out(problems, steps, expected) -> None:
+    assert problems(*steps, inputs={**INPUTS, "q": {"rows": ROWS}}) == expected
+
+
+def test_an_overlarge_matrix_does_not_hide_problems_of_its_step(problems) -> None:
+    found = problems(
+        {"name": "m", "matrix": {"k": list(range(5))}, "with": {"valeu": 1}},
+        {"inputs": {"x": "m[k=4].metrics"}},
+        limits=Limits(fan_out=3),
+    )
+    assert list(found) == ["spec.steps[0].matrix", "spec.steps[0].with.valeu"]

@@ -144,6 +144,7 @@ def test_columns_of_an_uploaded_file_are_known_where_the_caller_has_read_it(prob
     assert list(found) == ["spec.steps[0].with.prompt"]
 
 
-def test_columns_behind_a_query_are_not_known_and_not_guessed(problems) -> None:
-    sql = {**SQL, "inputs": {"rows": "inputs.questions"}}
-    assert problems(sql, {**SCORE, "inputs": {"rows": "a.rows"}}, inputs=INPUTS) == {}
+def test_columns_behind_a_query_of_unknown_tables_are_not_known_and_not_guessed(problems) -> None:
+    code = {"uses": "code.python", "with": {"code": "def main():\n  return []"}}
+    sql = {**SQL, "inputs": {"rows": "a.rows"}}
+    assert problems(code, sql, {**SCORE, "inputs": {"rows": "b.rows"}}, inputs=INPUTS) == {}

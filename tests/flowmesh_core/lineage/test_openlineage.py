@@ -12,6 +12,7 @@ from openlineage.client.serde import Serde
 from tests.flowmesh_core.machine.world import MAP, NOOP, World, after, dataset, plan, rows_of, step
 
 from flowmesh_core.errors import FailureKind
+from flowmesh_core.graph.plan import Edge, StepSource
 from flowmesh_core.lineage import ExportInput, run_events
 
 FACETS = {
@@ -142,3 +143,29 @@ def test_the_same_run_is_exported_under_the_same_ids() -> None:
     world.submit(plan(step("one"), name="flow"), "u1")
     world.run()
     assert exported(world, "u1") == exported(world, "u1")
+
+
+def test_a_data_set_has_the_name_of_the_step_that_made_it_beside_a_skipped_one() -> None:
+    world = World()
+    world.join("w1")
+    data = dataset("a")
+    steps = (
+        step("no", rows_of(data), uses=MAP, when="false"),
+        step("yes", rows_of(data), uses=MAP),
+        step(
+            "both",
+            Edge(
+                "rows",
+                "dataset",
+                (StepSource("no", "rows"), StepSource("yes", "rows")),
+                concatenate=True,
+            ),
+            uses=MAP,
+        ),
+    )
+    world.submit(plan(*steps, name="flow"), "u1", artifacts=[data])
+    world.run()
+    found = exported(world, "u1")
+    (end,) = (e for e in found if e["job"]["name"] == "flow.both" and e["eventType"] == "COMPLETE")
+    symlinks = [given["facets"]["symlinks"]["identifiers"] for given in end["inputs"]]
+    assert [[i["name"] for i in identifiers] for identifiers in symlinks] == [["flow/yes.rows"]]

@@ -25,6 +25,7 @@ _log = logging.getLogger(__name__)
 BUILTIN = {
     "code.component": "flowmesh_worker.engines.code.component:Component",
     "code.python": "flowmesh_worker.engines.code.python:Python",
+    "data.metrics": "flowmesh_worker.engines.data.metrics:MetricsRows",
     "data.sql": "flowmesh_worker.engines.data.sql:Sql",
     "dataset.import": "flowmesh_worker.engines.imports.dataset:DatasetImport",
     "eval.exact-match": "flowmesh_worker.engines.eval.exact_match:ExactMatch",

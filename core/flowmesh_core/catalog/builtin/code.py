@@ -1,6 +1,13 @@
 """Contracts of the engines that run the user's code."""
 
-from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.contract import (
+    EngineContract,
+    Metric,
+    Param,
+    ParamType,
+    Port,
+    PortKind,
+)
 from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
 PYTHON = EngineContract(
@@ -23,6 +30,7 @@ PYTHON = EngineContract(
         Port(
             "metrics",
             PortKind.METRICS,
+            metrics=(Metric("{metrics}"),),
             doc="The metrics that it returns beside them; empty where it returns none.",
         ),
     ),
@@ -53,7 +61,16 @@ PYTHON = EngineContract(
             maximum=1_048_576,
             doc="Memory that the code may use.",
         ),
+        Param(
+            "metrics",
+            ParamType.OBJECT,
+            format="metrics",
+            added=1,
+            doc="The metrics that it returns, each with its type: number, integer, boolean or"
+            " string. Conditions can then read no others, and a run in which one is missing fails.",
+        ),
     ),
+    minor=1,
     work_unit="rows",
     user_code=True,
     base_memory_mib=640,

@@ -17,7 +17,16 @@ SQL = EngineContract(
             doc="Tables; an input's name is the table's name.",
         ),
     ),
-    outputs=(Port("rows", PortKind.DATASET, doc="The result."),),
+    outputs=(
+        Port("rows", PortKind.DATASET, doc="The result."),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            only_with=("metrics", True),
+            row_of="rows",
+            doc="With `metrics` the one row of the result, a metric a column.",
+        ),
+    ),
     params=(
         Param(
             "query",
@@ -27,7 +36,15 @@ SQL = EngineContract(
             doc="One SELECT of DuckDB's SQL. Order rows where their order matters (`order by all`);"
             " `random()`, `now()`, files and the network are refused.",
         ),
+        Param(
+            "metrics",
+            ParamType.BOOLEAN,
+            default=False,
+            added=1,
+            doc="Give the result, which must be one row, as metrics too, for conditions to read.",
+        ),
     ),
+    minor=1,
     work_unit="rows",
     base_memory_mib=512,
     doc="Answers a query over its inputs with DuckDB on one thread, so that sums of floats repeat.",
@@ -36,4 +53,34 @@ SQL = EngineContract(
     ),
 )
 
-CONTRACTS = (SQL,)
+METRICS = EngineContract(
+    name="data.metrics",
+    version=1,
+    implementation=1,
+    default_timeout_s=10 * MINUTE_S,
+    max_timeout_s=24 * HOUR_S,
+    inputs=(
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            collects=True,
+            doc="Metrics of a step, of all instances of a matrix (`exam[*].metrics`), or a list of"
+            " these.",
+        ),
+    ),
+    outputs=(
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="A row an instance, in order of declaration: its matrix values and its metrics."
+            " What an instance does not have is null; skipped instances are left out.",
+        ),
+    ),
+    work_unit="rows",
+    capacity=16,
+    base_memory_mib=128,
+    doc="Makes rows of metrics, to rank the instances of a matrix with data.sql.",
+    examples=("inputs: {metrics: 'exam[*].metrics'}",),
+)
+
+CONTRACTS = (SQL, METRICS)

@@ -2,6 +2,7 @@
 
 from flowmesh_core.catalog.contract import (
     EngineContract,
+    Metric,
     Param,
     ParamType,
     Port,
@@ -10,6 +11,9 @@ from flowmesh_core.catalog.contract import (
 )
 from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 from flowmesh_core.catalog.verifiers import FORMAT, VERIFIERS
+
+_COUNT = Metric("count", ParamType.INTEGER)
+_UNPARSED = Metric("unparsed", ParamType.INTEGER)
 
 EXACT_MATCH = EngineContract(
     name="eval.exact-match",
@@ -23,6 +27,7 @@ EXACT_MATCH = EngineContract(
             "metrics",
             PortKind.METRICS,
             reduction=Reduction.MEAN_BY_COUNT,
+            metrics=(Metric("accuracy"), _COUNT),
             doc="`accuracy` in [0, 1], null without rows, and `count`, the rows it is over.",
         ),
         Port("rows", PortKind.DATASET, doc="The input's columns and `correct`."),
@@ -43,7 +48,7 @@ EXACT_MATCH = EngineContract(
     ),
     row_wise="rows",
     row_output="rows",
-    adds_columns=("correct",),
+    adds_columns=("correct:bool",),
     work_unit="rows",
     doc="Counts the rows whose prediction equals the target.",
     examples=("with: {prediction: answer, target: target}",),
@@ -69,6 +74,13 @@ MULTIPLE_CHOICE = EngineContract(
         Port(
             "metrics",
             PortKind.METRICS,
+            metrics=(
+                Metric("accuracy"),
+                Metric("accuracy_low"),
+                Metric("accuracy_high"),
+                _COUNT,
+                _UNPARSED,
+            ),
             doc="`accuracy` in [0, 1] with its Wilson interval `accuracy_low` and `accuracy_high`,"
             " `count`, and `unparsed`, the completions that no choice was found in.",
         ),
@@ -143,6 +155,13 @@ PASS_AT_K = EngineContract(
         Port(
             "metrics",
             PortKind.METRICS,
+            metrics=(
+                Metric("pass_at_{k}"),
+                Metric("pass_at_{k}_low"),
+                Metric("pass_at_{k}_high"),
+                Metric("problems", ParamType.INTEGER),
+                Metric("samples", ParamType.INTEGER),
+            ),
             doc="For every k `pass_at_k`, the mean over problems, with `pass_at_k_low` and"
             " `pass_at_k_high` (`pass_at_4_low`, say): Wilson's interval with the effective sample"
             " size that the spread over problems gives; `problems`; `samples`.",
@@ -200,6 +219,19 @@ WIN_RATE = EngineContract(
         Port(
             "metrics",
             PortKind.METRICS,
+            metrics=(
+                Metric("win_rate"),
+                Metric("win_rate_low"),
+                Metric("win_rate_high"),
+                Metric("wins", ParamType.INTEGER),
+                Metric("losses", ParamType.INTEGER),
+                Metric("ties", ParamType.INTEGER),
+                _COUNT,
+                Metric("p_value"),
+                _UNPARSED,
+                Metric("win_rate_first", with_param="first"),
+                Metric("win_rate_second", with_param="first"),
+            ),
             doc="`win_rate`, the share of comparisons that a wins, ties counting half, with its"
             " Wilson interval `win_rate_low` and `win_rate_high`; `wins`, `losses`, `ties`,"
             " `count`; `p_value` of the two-sided sign test over wins and losses; `unparsed`, the"

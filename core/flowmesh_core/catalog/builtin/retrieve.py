@@ -74,7 +74,7 @@ TOPK = EngineContract(
     ),
     row_wise="rows",
     row_output="rows",
-    adds_columns=("$output", "$context"),
+    adds_columns=("$output:json", "$context:string"),
     work_unit="rows",
     base_memory_mib=512,
     component_memory_factor=3.0,

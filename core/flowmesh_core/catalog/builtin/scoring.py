@@ -3,6 +3,7 @@
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
+    Metric,
     Param,
     ParamType,
     Port,
@@ -123,6 +124,11 @@ SCORE = EngineContract(
             "metrics",
             PortKind.METRICS,
             reduction=Reduction.MEAN_BY_COUNT,
+            metrics=(
+                Metric("mean", without_param="labels", only_with=("choices", None)),
+                Metric("share.{labels}"),
+                Metric("count", ParamType.INTEGER),
+            ),
             doc="`mean` of the scores and `count`, the rows it is over: those with a score. With"
             " labels `share.LABEL` in place of the mean, with choices `count` alone. Null where no"
             " row has a score.",
@@ -131,6 +137,12 @@ SCORE = EngineContract(
             "counts",
             PortKind.METRICS,
             reduction=Reduction.SUM,
+            metrics=(
+                Metric("rows", ParamType.INTEGER),
+                Metric("tokens", ParamType.INTEGER),
+                Metric("unparsed", ParamType.INTEGER, only_with=("method", "judge")),
+                Metric("label.{labels}", ParamType.INTEGER),
+            ),
             doc="`rows`, `tokens` read and drawn, and for a judge `unparsed`, the answers without a"
             " verdict, and `label.LABEL`.",
         ),
@@ -154,7 +166,7 @@ SCORE = EngineContract(
     determinism=Determinism.SEEDED,
     row_wise="rows",
     row_output="rows",
-    adds_columns=("$output", "tokens", "verdict"),
+    adds_columns=("$output", "tokens", "verdict:string"),
     work_unit="tokens",
     needs_gpu_class="accelerator",
     capacity=64,

@@ -19,6 +19,12 @@ from flowmesh_worker.engines.code.limits import SandboxResult
 from flowmesh_worker.engines.code.locked_calls import LockedCalls
 from flowmesh_worker.engines.engine_base import EngineBase
 
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "number": (int, float),
+    "integer": (int,),
+    "boolean": (bool,),
+    "string": (str,),
+}
 _DEBUG = "see the traceback; the output of print() is in the step's log"
 
 
@@ -50,6 +56,7 @@ class Python(EngineBase):
         if answer.error:
             raise user_code_failed(answer.error, answer.remedy or _DEBUG, answer.traceback)
         _require_columns(answer)
+        _require_metrics(answer, work.params.get("metrics") or {})
         return Result(
             {"rows": Rows(answer.rows), "metrics": Metrics(answer.metrics)}, Usage(units=count)
         )
@@ -67,3 +74,19 @@ def _require_columns(answer: SandboxResult) -> None:
         raise user_code_failed(
             f"what the function returned: {error.reason}", error.remedy
         ) from error
+
+
+def _require_metrics(answer: SandboxResult, declared: Mapping[str, str]) -> None:
+    """Refuses an answer without a metric that the step declares, or with one of another type."""
+    for name, kind in declared.items():
+        if name not in answer.metrics:
+            raise user_code_failed(
+                f"the function returned no metric {name!r}, which with.metrics declares",
+                "return rows, and a dict with every declared metric",
+            )
+        value = answer.metrics[name]
+        if value is not None and type(value) not in _TYPES[kind]:
+            raise user_code_failed(
+                f"the metric {name!r} is {value!r}, and with.metrics declares it as {kind}",
+                "return a value of that type, or declare another one",
+            )

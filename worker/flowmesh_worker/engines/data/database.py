@@ -5,36 +5,33 @@ floats on several threads differ between runs.
 """
 
 import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
-from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound, tables_text
+from flowmesh_core.catalog.sql_rules import (
+    CONFIGURATION,
+    UnsoundQueryError,
+    refuse_equal_names,
+    refuse_equal_results,
+    refuse_unsound,
+    sql_message,
+    tables_text,
+)
 from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.dataset.sql_types import projection, quoted
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, IdentityError
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_worker.engine_api import DatasetInput
-from flowmesh_worker.engines.data.sql_types import projection, quoted
 
 Tables = Mapping[str, Sequence[str]]
 """The names of columns by table."""
 
-_CONFIGURATION = {
-    "threads": "1",
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",
-    "preserve_insertion_order": "true",
-    "temp_directory": "",
-}
 _LISTS = frozenset({ColumnType.LIST_INT, ColumnType.LIST_FLOAT, ColumnType.LIST_STRING})
 _NO_COLUMN = "no column"
 _INTERRUPT_EVERY_S = 0.05
-_LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 
 
 def connect(memory_mib: int) -> Any:
@@ -43,7 +40,7 @@ def connect(memory_mib: int) -> Any:
     Args:
         memory_mib: its memory limit; 0 for none.
     """
-    connection = duckdb.connect(":memory:", config=_CONFIGURATION)
+    connection = duckdb.connect(":memory:", config=CONFIGURATION)
     if memory_mib:
         connection.execute(f"set memory_limit = '{memory_mib} MiB'")
     connection.execute("set lock_configuration = true")
@@ -68,9 +65,9 @@ def refuse_query(query: str, tables: Tables) -> None:
     """
     try:
         refuse_unsound(query, tables)
+        refuse_equal_names(tables)
     except UnsoundQueryError as e:
         raise refusal(e.message, e.remedy, e.detail) from e
-    _refuse_equal_names(tables)
 
 
 def load_tables(connection: Any, given: Mapping[str, DatasetInput]) -> int:
@@ -109,21 +106,8 @@ async def stop(connection: Any, query: "asyncio.Future[Any]") -> None:
         await asyncio.wait([query], timeout=_INTERRUPT_EVERY_S)
 
 
-def _refuse_equal_names(columns: Tables) -> None:
-    """Refuses columns that differ only in case: SQL would treat them as one."""
-    for table, names in columns.items():
-        first: dict[str, str] = {}
-        for name in names:
-            other = first.setdefault(name.lower(), name)
-            if other != name:
-                raise refusal(
-                    f"input {table!r} has the columns {other!r} and {name!r}, which are one in SQL",
-                    "rename one of them in a step before, with code.python for example",
-                )
-
-
 def _refused(error: Exception, query: str, columns: Tables) -> AttemptError:
-    message, remedy = _message(error, query), "correct with.query; see the tables above"
+    message, remedy = sql_message(error, query), "correct with.query; see the tables above"
     bare = [name for name, names in columns.items() if not names]
     if bare:
         message = message.partition("\nCandidate bindings")[0]
@@ -132,17 +116,6 @@ def _refused(error: Exception, query: str, columns: Tables) -> AttemptError:
             "them, as `select ... where false` does, or give this step a `when`"
         )
     return refusal(f"SQL: {message}", remedy, tables_text(columns))
-
-
-def _message(error: Exception, query: str) -> str:
-    """Returns DuckDB's message with the line of the user's query, which runs inside another."""
-    text = str(error).strip()
-    found = _LINE.search(text)
-    if found is None:
-        return text
-    lines = [i for i, line in enumerate(query.split("\n"), 1) if line.strip() == found[1].strip()]
-    head = text[: found.start()].strip()
-    return f"{head} (line {lines[0]}: {found[1].strip()})" if lines else head
 
 
 def _create(connection: Any, name: str, given: DatasetInput) -> int:
@@ -165,12 +138,10 @@ def _create(connection: Any, name: str, given: DatasetInput) -> int:
 def _select(connection: Any, query: str) -> tuple[Any, Schema]:
     relation = connection.sql(query)
     names, types = list(relation.columns), [str(t) for t in relation.types]
-    twice = sorted({n for n in names if names.count(n) > 1})
-    if twice:
-        raise refusal(
-            f"SQL: the result has {', '.join(map(repr, twice))} more than once",
-            "give each column a name of its own (`... as name`)",
-        )
+    try:
+        refuse_equal_results(names)
+    except UnsoundQueryError as e:
+        raise refusal(e.message, e.remedy) from e
     shown = [(n, t) for n, t in zip(names, types, strict=True) if n != _NO_COLUMN]
     if not shown:
         return [{}] * len(relation), Schema.of({})

@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from flowmesh_core.dataset import Schema
+from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.dataset.sql_types import quoted
 from flowmesh_worker.engine_api import (
     DatasetInput,
     HostSettings,
+    Metrics,
+    Output,
     Progress,
     Result,
     Rows,
@@ -24,7 +27,7 @@ from flowmesh_worker.engines.data.database import (
     stop,
 )
 from flowmesh_worker.engines.data.memory_bound import bounded_growth, growth_bytes
-from flowmesh_worker.engines.data.sql_types import quoted
+from flowmesh_worker.engines.errors import bad_input
 
 
 class Sql:
@@ -60,7 +63,10 @@ class Sql:
             if query.done() and query.exception() is not None:
                 connection.close()
         self._connection = connection
-        return Result({"rows": Rows(table, schema)}, Usage(units=rows_read))
+        outputs: dict[str, Output] = {"rows": Rows(table, schema)}
+        if work.params.get("metrics"):
+            outputs["metrics"] = Metrics(_only_row(table, schema))
+        return Result(outputs, Usage(units=rows_read))
 
     def _answer(self, connection: Any, work: Work) -> tuple[Any, Schema, int]:
         if not self._memory_mib:
@@ -72,6 +78,27 @@ class Sql:
         """Closes the database."""
         if self._connection is not None:
             self._connection.close()
+
+
+def _only_row(table: Any, schema: Schema) -> dict[str, Any]:
+    """Returns the one row of a result, for metrics.
+
+    Raises:
+        AttemptError: kind ``bad-input``; there are none or several, or it has no JSON.
+    """
+    from flowmesh_store.datasets import table_rows  # noqa: PLC0415 - only here
+
+    if len(table) != 1 or not schema.columns:
+        raise bad_input(
+            f"the query returns {len(table)} rows, and with metrics: true it must return one",
+            "aggregate the rows, or leave metrics out and read the count in conditions",
+        )
+    if blobs := [c.name for c in schema.columns if c.type is ColumnType.BYTES]:
+        raise bad_input(
+            f"the metric {blobs[0]!r} is a column of bytes", "cast it, for example with hex()"
+        )
+    (row,) = table_rows(table)
+    return row
 
 
 def answer(connection: Any, work: Work) -> tuple[Any, Schema, int]:

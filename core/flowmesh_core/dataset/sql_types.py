@@ -1,8 +1,8 @@
-"""Maps DuckDB's types to column types, with the cast that converts them."""
+"""Maps DuckDB's types to column types, with the cast that converts them, and back."""
 
 from collections.abc import Sequence
 
-from flowmesh_core.dataset import ColumnType
+from flowmesh_core.dataset.schema import ColumnType
 
 _PLAIN = {
     "BOOLEAN": ColumnType.BOOL,
@@ -23,6 +23,18 @@ _LISTS = {
     ColumnType.INT: (ColumnType.LIST_INT, "BIGINT[]"),
     ColumnType.FLOAT: (ColumnType.LIST_FLOAT, "DOUBLE[]"),
     ColumnType.STRING: (ColumnType.LIST_STRING, "VARCHAR[]"),
+}
+_IN_TABLES = {
+    ColumnType.NULL: '"NULL"',
+    ColumnType.BOOL: "BOOLEAN",
+    ColumnType.INT: "BIGINT",
+    ColumnType.FLOAT: "DOUBLE",
+    ColumnType.STRING: "VARCHAR",
+    ColumnType.BYTES: "BLOB",
+    ColumnType.JSON: "JSON",
+    ColumnType.LIST_INT: "BIGINT[]",
+    ColumnType.LIST_FLOAT: "DOUBLE[]",
+    ColumnType.LIST_STRING: "VARCHAR[]",
 }
 _CASTS = {
     ColumnType.INT: "BIGINT",
@@ -67,6 +79,11 @@ def projection(names: Sequence[str], types: Sequence[str]) -> tuple[dict[str, Co
         column = quoted(name)
         parts.append(f"cast({column} as {cast}) as {column}" if cast else column)
     return found, ", ".join(parts)
+
+
+def table_type(column: ColumnType) -> str:
+    """Returns the type that a column has in a table."""
+    return _IN_TABLES[column]
 
 
 def quoted(name: str) -> str:
