@@ -177,10 +177,21 @@ def _follow(
 
     inputs: dict[str, Columns] = dict.fromkeys(entry.spec.inputs)
     inputs |= {e.port: _joined([columns.get(s) for s in e.sources]) for e in step.edges}
-    check_params(scope, contract, step.params, inputs, (*entry.keys, "with"))
+    texts = _texts(scope, contract, step)
+    keys = (*entry.keys, "with")
+    check_params(scope, contract, step.params, step.fields, inputs, texts, keys)
     if contract.row_output:
         source = StepSource(step.path, contract.row_output)
         columns[source] = output_columns(contract, step.params, inputs)
+        added = (step.params.get(c.removeprefix("$"), c) for c in contract.adds_columns)
+        scope.texts[source] = texts - frozenset(map(str, added))
+
+
+def _texts(scope: CompileContext, contract: EngineContract, step: StepPlan) -> frozenset[str]:
+    """The columns of the row port that are known to hold texts, in all of its sources."""
+    ports = [e for e in step.edges if e.port == contract.row_port]
+    found = [scope.texts.get(s, frozenset()) for e in ports for s in e.sources]
+    return frozenset.intersection(*found) if found else frozenset()
 
 
 def _worth_checking(spec: StepSpec, contract: EngineContract) -> bool:

@@ -5,22 +5,20 @@ those that row-wise engines add to them. The worker checks all others before the
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
+from flowmesh_core.graph.chat_checks import chat_problems
 from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
 from flowmesh_core.graph.python_code import python_problem
 from flowmesh_core.graph.schemas import schema_problem
 from flowmesh_core.graph.verifiers import verifier_problems
 from flowmesh_core.spec.fields import NAME_PATTERN, PATTERN_WORDS
 from flowmesh_core.spec.suggestions import did_you_mean
-
-_ROLES = ("system", "user", "assistant")
-_MESSAGE_KEYS = frozenset({"role", "content"})
 
 
 def output_columns(
@@ -46,7 +44,9 @@ def check_params(
     scope: CompileContext,
     contract: EngineContract,
     params: Mapping[str, Any],
+    fields: Mapping[str, Any],
     inputs: Mapping[str, Columns],
+    texts: frozenset[str],
     keys: Keys,
 ) -> None:
     """Reports templates, column names, queries and programs that cannot work.
@@ -55,7 +55,9 @@ def check_params(
         scope: the compilation.
         contract: the step's contract.
         params: its typed parameters.
+        fields: its identity fields.
         inputs: the columns of its data sets, by port; None where unknown.
+        texts: columns of its rows that are known to hold texts.
         keys: where ``with`` is.
     """
     columns = inputs.get(contract.row_port)
@@ -75,6 +77,8 @@ def check_params(
                         f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
                     )
         _check_format(scope, param, value, columns, at)
+        for inner, problem in chat_problems(param, value, fields, texts):
+            scope.report((*at, *inner), problem)
         if param.format == "sql":
             _check_query(scope, value, inputs, at)
 
@@ -82,8 +86,6 @@ def check_params(
 def _check_format(
     scope: CompileContext, param: Param, value: Any, columns: Columns, keys: Keys
 ) -> None:
-    if param.format == "chat":
-        _check_messages(scope, value, keys)
     if param.format == VERIFIERS:
         for inner, problem in verifier_problems(value, columns):
             scope.report((*keys, *inner), problem)
@@ -123,23 +125,6 @@ def _strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from _strings(inner, (*keys, i))
-
-
-def _check_messages(scope: CompileContext, messages: Iterable[Any], keys: Keys) -> None:
-    count = 0
-    for i, message in enumerate(messages):
-        count += 1
-        at = (*keys, i)
-        if not isinstance(message, dict) or set(message) != _MESSAGE_KEYS:
-            scope.report(at, "expected a message {role: user, content: text}")
-            continue
-        if message["role"] not in _ROLES:
-            hint = did_you_mean(str(message["role"]), _ROLES)
-            scope.report((*at, "role"), f"no role {message['role']!r}{hint}")
-        if not isinstance(message["content"], str):
-            scope.report((*at, "content"), "expected a string, a template over the columns")
-    if not count:
-        scope.report(keys, "expected at least one message {role: user, content: text}")
 
 
 def _format_problem(param: Param, value: Any) -> str:

@@ -47,7 +47,7 @@ class InputEntry:
 
 @dataclass(slots=True)
 class CompileContext:
-    """One compilation."""
+    """One compilation; ``texts`` has columns that are known to hold texts, by data set."""
 
     workflow: FlowMeshWorkflow
     catalog: Catalog
@@ -57,6 +57,7 @@ class CompileContext:
     validate_only: bool
     steps: dict[str, StepEntry] = field(default_factory=dict)
     inputs: dict[str, InputEntry | None] = field(default_factory=dict)
+    texts: dict[Source, frozenset[str]] = field(default_factory=dict)
     problems: dict[tuple[str, str], Problem] = field(default_factory=dict)
     params_bytes: int = 0
     defaults: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)

@@ -80,7 +80,19 @@ def _rows(
         if not scope.validate_only:
             scope.report(keys, "the rows were not uploaded before the workflow was compiled")
         reference = _placeholder("dataset", name)
-    return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
+    source = ArtifactSource("dataset", reference)
+    scope.texts[source] = _texts(rows)
+    return InputEntry("dataset", source, columns=columns)
+
+
+def _texts(rows: list[dict[str, Any]]) -> frozenset[str]:
+    """The columns of rows whose values are texts."""
+    seen: dict[str, bool] = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None:
+                seen[name] = seen.get(name, True) and isinstance(value, str)
+    return frozenset(name for name, is_text in seen.items() if is_text)
 
 
 def _config_map(scope: CompileContext, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
