@@ -57,6 +57,18 @@ def test_further_members_change_the_seed_and_plain_messages_keep_theirs() -> Non
     assert named.canonical() == ["user", "hi", {"name": "ann"}]
 
 
+def test_arguments_that_openai_writes_as_a_text_are_an_object_for_chat_templates() -> None:
+    def calling(arguments: Any) -> Message:
+        call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+        return Message("assistant", None, {"tool_calls": [call]})
+
+    written = calling('{"a": 1}')
+    assert written.for_template() == calling({"a": 1}).as_dict()
+    assert written.as_dict()["tool_calls"][0]["function"]["arguments"] == '{"a": 1}'
+    assert calling("not JSON").for_template() == calling("not JSON").as_dict()
+    assert Message("user", "hi").for_template() == {"role": "user", "content": "hi"}
+
+
 @pytest.mark.parametrize(
     ("value", "said", "remedy"),
     [

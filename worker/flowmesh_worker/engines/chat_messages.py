@@ -3,6 +3,7 @@
 Used by ``prompts`` for engines that read chats, and by training for pairs of them.
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,8 +42,15 @@ class Message:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns the message in the form of chat templates and of OpenAI's API."""
+        """Returns the message in the form of OpenAI's API, as the row has it."""
         return {"role": self.role, "content": self.content, **self.more}
+
+    def for_template(self) -> dict[str, Any]:
+        """Returns the message in the form of chat templates: arguments of calls are objects."""
+        calls = self.more.get("tool_calls")
+        if not isinstance(calls, Sequence) or isinstance(calls, str):
+            return self.as_dict()
+        return {**self.as_dict(), "tool_calls": [_with_arguments(c) for c in calls]}
 
 
 class ChatColumn:
@@ -149,6 +157,19 @@ def _text(content: Any, where: str, at: str) -> str:
             )
         texts.append(text)
     return "\n".join(texts)
+
+
+def _with_arguments(call: Any) -> Any:
+    """Returns a call of a tool with its arguments read, which OpenAI's API writes as a text."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    written = function.get("arguments") if isinstance(function, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(written, str):
+        return call
+    try:
+        arguments = json.loads(written)
+    except (ValueError, RecursionError):
+        return call
+    return {**call, "function": {**function, "arguments": arguments}}
 
 
 def own_system(number: int) -> AttemptError:

@@ -46,7 +46,7 @@ class Tokenizing:
         text = None
         if rendered.messages and style.is_own:
             tokens = self._tokenizer.special_tokens_map
-            text = style.render([m.as_dict() for m in rendered.messages], tokens, number)
+            text = style.render([m.for_template() for m in rendered.messages], tokens, number)
         with self._lock:
             if text is not None:
                 ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
@@ -185,7 +185,7 @@ class Tokenizing:
         return list(self._tokenizer(text)["input_ids"])
 
     def _chat(self, rendered: Rendered, ended: bool, style: ChatStyle) -> list[int]:
-        messages = [m.as_dict() for m in rendered.messages]
+        messages = [m.for_template() for m in rendered.messages]
         return list(self._apply(messages, (), ended=ended, tokenize=True, style=style))
 
     def _apply(

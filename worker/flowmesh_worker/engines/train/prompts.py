@@ -86,5 +86,5 @@ def read_prompts(
 
 def _prompt(rendered: Rendered) -> str | list[dict[str, Any]]:
     if rendered.messages:
-        return [m.as_dict() for m in rendered.messages]
+        return [m.for_template() for m in rendered.messages]
     return rendered.text

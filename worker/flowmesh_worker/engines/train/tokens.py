@@ -74,7 +74,7 @@ class TrainingTokenizer:
     def _in_template(
         self, messages: Sequence[Message], number: int, **options: Any
     ) -> Mapping[str, Any]:
-        chat = [m.as_dict() for m in messages]
+        chat = [m.for_template() for m in messages]
         try:
             encoded: Mapping[str, Any] = self._tokenizer.apply_chat_template(
                 chat, return_dict=True, **options
