@@ -94,13 +94,19 @@ def _engine(c: EngineContract) -> str:
         rows = [[f"`{p.name}`", p.type.value, _default(p), _param_doc(p)] for p in c.params]
         parts.append(_table(["parameter", "type", "default", ""], rows))
     for group in c.one_of:
-        parts.append(f"Exactly one of {', '.join(f'`{name}`' for name in group)}.")
+        named = ", ".join(_member(c, name) for name in group)
+        parts.append(f"Exactly one of {named}." if len(group) > 1 else f"Needs {named}.")
     if c.identity_fields:
         fields = ", ".join(f"`{name}`" for name in c.identity_fields)
         parts.append(f"Also in `with`: {fields}.")
     if c.examples:
         parts.append("\n".join(["```yaml", *c.examples, "```"]))
     return "\n\n".join(parts)
+
+
+def _member(c: EngineContract, name: str) -> str:
+    others = [f"`{p.name}`" for p in c.params if name in p.beside]
+    return f"`{name}` (or {' or '.join(others)})" if others else f"`{name}`"
 
 
 def _name(port: Port) -> str:
@@ -127,8 +133,9 @@ def _output_doc(port: Port) -> str:
 
 
 def _param_doc(param: Param) -> str:
+    only = "".join(f" Only with `implementation: {i}`." for i in param.implementations)
     since = f" Needs a worker with minor {param.added} of the contract." if param.added else ""
-    return _cell(param.doc + since)
+    return _cell(param.doc + only + since)
 
 
 def _choices(choices: tuple[Choice, ...]) -> str:

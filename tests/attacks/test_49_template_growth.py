@@ -14,6 +14,7 @@ from tests.attacks.renderings import render
 from tests.flowmesh_control.fabric import Fabric, workflow
 
 from flowmesh_control.evaluators.compilers import SandboxedCompiler
+from flowmesh_core.catalog.chat_templates import chat_environment
 from flowmesh_core.catalog.template_meter import COPIED_MAX, MADE_MAX, PRINTED_MAX
 from flowmesh_core.catalog.templates import environment, undeclared
 
@@ -240,6 +241,17 @@ def test_an_engine_host_folds_no_constants_and_renders_within_bounds(
         assert computed == []
     with pytest.raises(SecurityError) as caught:
         render(text, {})
+    meter = caught.value.meter  # type: ignore[attr-defined]
+    assert meter.made <= MADE_MAX + 1
+    assert meter.printed <= PRINTED_MAX + 1
+
+
+@pytest.mark.parametrize(
+    "text", [*CONSTANTS.values(), *GROWING.values()], ids=[*CONSTANTS, *GROWING]
+)
+def test_a_chat_template_of_a_user_renders_within_the_same_bounds(text: str) -> None:
+    with pytest.raises(SecurityError) as caught:
+        render(text, {}, chat_environment())
     meter = caught.value.meter  # type: ignore[attr-defined]
     assert meter.made <= MADE_MAX + 1
     assert meter.printed <= PRINTED_MAX + 1

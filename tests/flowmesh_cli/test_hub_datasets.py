@@ -42,29 +42,33 @@ def test_a_run_reads_rows_from_a_hub_and_an_invalid_address_is_reported(
     spec = {
         "inputs": {
             "file": {"dataset": f"hf://datasets/openai/gsm8k/{TRAIN}@main"},
-            "parts": {"dataset": "hf://org/parts"},
+            "parts": {"dataset": "hf://org/parts", "limit": 5, "columns": ["question"]},
+            "part": {"dataset": "hf://openai/gsm8k", "config": "main", "split": "test"},
+            "local": {"dataset": "./local.jsonl", "limit": 1, "columns": ["question"]},
         },
         "steps": [
             {
                 "name": "both",
                 "uses": "data.sql",
-                "inputs": {"file": "inputs.file", "parts": "inputs.parts"},
+                "inputs": {name: f"inputs.{name}" for name in ("file", "parts", "part", "local")},
                 "with": {
                     "query": "select question from file union all select question from parts"
-                    " order by 1"
+                    " union all select question from part union all select * from local order by 1"
                 },
             }
         ],
         "outputs": {"both": "both.rows"},
     }
+    local = [{"question": f"local {n}?", "answer": "!"} for n in range(3)]
+    (tmp_path / "local.jsonl").write_text("".join(json.dumps(row) + "\n" for row in local))
     flow = flows.write(tmp_path, "both", spec)
     done = fmesh("run", flow, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (run,) = json.loads(done.stdout)["runs"]
-    assert run["outputs"]["both"]["rows"] == 8
+    assert run["outputs"]["both"]["rows"] == 2 + 5 + 2 + 1
     several = {**spec["inputs"], "file": {"dataset": "hf://datasets/openai/gsm8k"}}  # type: ignore[dict-item]
     flow = flows.write(tmp_path, "several", {**spec, "inputs": several})
     done = fmesh("run", flow, cwd=tmp_path)
     assert done.returncode == ExitCode.FAILED
-    assert "failed in step inputs.file: bad-input" in done.stderr
-    assert "try: name one: hf://datasets/openai/gsm8k/main/test-00000-of-00001" in done.stderr
+    assert "failed in step inputs.file.pin: bad-input" in done.stderr
+    assert "openai/gsm8k has configs main, socratic; say config:" in done.stderr

@@ -81,6 +81,62 @@ REPOSITORIES: dict[str, dict[str, dict[str, bytes]]] = {
     "org/gated": {commit("6"): {"data.jsonl": jsonl(questions("gated"))}},
     "org/odd": {commit("5"): {"a b/rows+1@2.jsonl": jsonl(questions("odd"))}},
 }
+MANY = [f"main/train-{n:05}-of-00010.parquet" for n in range(10)]
+REPOSITORIES["org/many"] = {
+    commit("4"): {
+        **ABOUT,
+        **{file: parquet(questions(f"train {n}", 40)) for n, file in enumerate(MANY)},
+        "main/validation.jsonl": jsonl(questions("validation", 5)),
+        "main/test.csv": b"answer,question\ntest 0!,test 0?\n",
+        "extra/rows.jsonl": jsonl(questions("extra", 3)),
+    }
+}
+REPOSITORIES["org/named"] = {
+    commit("3"): {
+        "train.jsonl": jsonl(questions("train")),
+        "val.jsonl": jsonl(questions("validation")),
+        "my_test_part.jsonl": jsonl(questions("test")),
+    }
+}
+REPOSITORIES["org/converted"] = {
+    commit("2"): {
+        f"{config}/{split}/0000.parquet": parquet(questions(f"{config} {split}"))
+        for config in ("a", "b")
+        for split in ("train", "test")
+    }
+}
+CARDS: dict[str, dict[str, Any]] = {
+    "openai/gsm8k": {
+        "configs": [
+            {
+                "config_name": "main",
+                "data_files": [
+                    {"split": "train", "path": "main/train-*"},
+                    {"split": "test", "path": "main/test-*"},
+                ],
+            },
+            {
+                "config_name": "socratic",
+                "data_files": [{"split": "train", "path": "socratic/train-*"}],
+            },
+        ]
+    },
+    "org/many": {
+        "configs": [
+            {
+                "config_name": "main",
+                "default": True,
+                "data_files": [
+                    {"split": "train", "path": "main/train-*"},
+                    {"split": "validation", "path": ["main/validation.jsonl"]},
+                    {"split": "test", "path": "**/test.csv"},
+                ],
+            },
+            {"config_name": "extra", "data_dir": "extra", "data_files": "*.jsonl"},
+        ]
+    },
+}
+"""What the hub parsed of the repositories' cards."""
 BRANCHES: dict[str, dict[str, str]] = {
     "openai/gsm8k": {
         "main": commit("b"),
@@ -144,8 +200,11 @@ class Hub:
 
     def _info(self, repository: str, revision: str) -> web.Response:
         at = self.commit_of(repository, revision)
-        files = [{"rfilename": f} for f in REPOSITORIES[repository][at]]
-        return web.json_response({"id": repository, "sha": at, "siblings": files})
+        held = REPOSITORIES[repository][at]
+        files = [{"rfilename": f, "size": len(content)} for f, content in held.items()]
+        card = CARDS.get(repository)
+        about = {"id": repository, "sha": at, "siblings": files}
+        return web.json_response(about if card is None else {**about, "cardData": card})
 
     def _file(self, repository: str, at: str, file: str) -> web.Response:
         if file not in REPOSITORIES[repository][at]:

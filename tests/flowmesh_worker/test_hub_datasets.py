@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_core.graph.conftest import build
-from tests.flowmesh_worker.hub import TEST, TOKEN, TRAIN, Hub, commit, questions, running
+from tests.flowmesh_worker.hub import (
+    MANY,
+    TEST,
+    TOKEN,
+    TRAIN,
+    Hub,
+    commit,
+    parquet,
+    questions,
+    running,
+)
 
 from flowmesh_core.catalog.hub_addresses import ROW_ENDINGS
 from flowmesh_core.errors import AttemptError, FailureKind, IdentityError, SpecError
@@ -100,7 +110,7 @@ async def imported(steps: list[StepPlan], secrets: Mapping[str, str] | None = No
 
 async def refusal(text: str, **more: Any) -> AttemptError:
     with pytest.raises(AttemptError) as caught:
-        await imported(compiled(text), **more)
+        await imported(compiled(text, **more))
     assert caught.value.failure.kind is FailureKind.BAD_INPUT
     return caught.value
 
@@ -170,11 +180,115 @@ async def test_a_run_keeps_its_commit_when_the_branch_moves(hub: Hub) -> None:
     assert await imported([pin, load]) == questions("older")
 
 
-async def test_an_ambiguous_choice_of_files_is_refused(hub: Hub) -> None:
-    error = await refusal(GSM8K)
-    assert "has 3 files of rows, which are not parts of one: main/test-00000" in str(error)
-    assert error.failure.remedy == f"name one: {GSM8K}/{TEST}"
-    assert await imported(compiled(f"{GSM8K}/{TEST}")) == questions("test")
+PARTS: list[tuple[str, dict[str, Any], str]] = [
+    # what is written; how it is chosen; which rows come (their common word)
+    ("openai/gsm8k", {"config": "main", "split": "train"}, "train"),
+    ("openai/gsm8k", {"config": "main", "split": "test"}, "test"),
+    ("openai/gsm8k", {"config": "socratic"}, "socratic"),
+    ("openai/gsm8k", {"config": "main", "split": "train", "revision": "v1"}, "older"),
+    ("openai/gsm8k", {"config": "main", "split": "train", "revision": commit("a")}, "older"),
+    ("openai/gsm8k", {"config": "socratic", "revision": commit("b")}, "socratic"),
+    ("org/named", {"split": "train"}, "train"),
+    ("org/named", {"split": "validation"}, "validation"),
+    ("org/named", {"config": "default", "split": "test"}, "test"),
+    ("org/converted", {"config": "b", "split": "test"}, "b test"),
+    ("org/one", {"split": "train"}, "one"),
+]
+
+
+@pytest.mark.parametrize("form", ["hf://", "hf://datasets/"])
+@pytest.mark.parametrize(("name", "part", "word"), PARTS)
+async def test_a_part_is_chosen_by_config_split_and_revision(
+    hub: Hub, form: str, name: str, part: dict[str, Any], word: str
+) -> None:
+    steps = compiled(form + name, **part)
+    is_fixed = part.get("revision", "") in (commit("a"), commit("b"))
+    assert [s.engine for s in steps] == ["source.resolve"] * (not is_fixed) + ["dataset.import"]
+    assert await imported(steps) == questions(word)
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "said"),
+    [
+        ("openai/gsm8k", {}, "openai/gsm8k has configs main, socratic; say config:"),
+        ("openai/gsm8k", {"split": "train"}, "has configs main, socratic; say config:"),
+        (
+            "openai/gsm8k",
+            {"config": "mian", "split": "train"},
+            "no config 'mian' in openai/gsm8k; there is main, socratic",
+        ),
+        (
+            "openai/gsm8k",
+            {"config": "main", "split": "trian"},
+            "no split 'trian' in openai/gsm8k main; there is train, test",
+        ),
+        (
+            "openai/gsm8k",
+            {"config": "main"},
+            "openai/gsm8k main has splits train, test; say split:",
+        ),
+        ("org/many", {}, "org/many main has splits train, validation, test; say split:"),
+        ("org/script", {"split": "train"}, "org/script is a loading script, which is not run"),
+        ("org/gap", {"split": "train"}, "has 1 of the 2 parts of x"),
+    ],
+)
+async def test_a_part_that_is_missing_or_ambiguous_is_refused_by_the_step_that_resolves(
+    hub: Hub, name: str, part: dict[str, Any], said: str
+) -> None:
+    resolve = compiled(f"hf://{name}", **part)[0]
+    assert resolve.engine == "source.resolve"
+    with pytest.raises(AttemptError) as caught:
+        await imported([resolve])
+    assert caught.value.failure.kind is FailureKind.BAD_INPUT
+    assert said in caught.value.failure.message
+
+
+async def test_a_limit_fetches_no_file_beyond_the_rows_that_it_takes(hub: Hub) -> None:
+    part = {"config": "main", "split": "train"}
+    rows = await imported(compiled("hf://org/many", **part, limit=30))
+    assert rows == questions("train 0", 40)[:30]
+    assert [path for host, path, _ in hub.asked if host == "store"] == [
+        f"/org/many/{commit('4')}/{MANY[0]}"
+    ]
+    hub.asked.clear()
+    rows = await imported(compiled("hf://org/many", **part, limit=100, columns=["question"]))
+    wanted = [row for n in range(3) for row in questions(f"train {n}", 40)][:100]
+    assert rows == [{"question": row["question"]} for row in wanted]
+    assert len([path for host, path, _ in hub.asked if host == "store"]) == 3
+    assert len(await imported(compiled("hf://org/many", **part))) == 400
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+async def test_rows_of_every_format_are_limited(hub: Hub, split: str) -> None:
+    chosen = {"config": "main", "split": split, "limit": 1, "columns": ["answer"]}
+    assert await imported(compiled("hf://org/many", **chosen)) == [{"answer": f"{split} 0!"}]
+
+
+async def test_a_column_that_is_missing_is_named_with_those_that_exist(hub: Hub) -> None:
+    error = await refusal(f"{GSM8K}/{TRAIN}", columns=["anser"])
+    assert "no column 'anser'; there is answer, question" in error.failure.message
+
+
+async def test_a_chosen_part_is_named_by_its_commit_and_files_and_an_old_pin_is_unchanged(
+    hub: Hub,
+) -> None:
+    async def pin(text: str, **part: Any) -> dict[str, Any]:
+        step = compiled(text, **part)[0]
+        made = await Resolve().run(
+            Work("a", "a", step.params, {}, {}, Path("unused")), lambda *_: None
+        )
+        blob = made.outputs["pin"]
+        assert isinstance(blob, Blob)
+        assert isinstance(blob.content, bytes)
+        return dict(json.loads(blob.content))
+
+    assert await pin("hf://org/parts") == {
+        "uri": "hf://datasets/org/parts",
+        "revision": commit("e"),
+    }
+    found = await pin("hf://openai/gsm8k", config="main", split="test")
+    assert found["files"] == [[TEST, len(parquet(questions("test")))]]
+    assert (found["config"], found["split"]) == ("main", "test")
 
 
 @pytest.mark.parametrize(
@@ -183,7 +297,11 @@ async def test_an_ambiguous_choice_of_files_is_refused(hub: Hub) -> None:
         ("hf://org/gap", "has 1 of the 2 parts of x", "another revision"),
         ("hf://org/gap@worse", "has 2 of the 3 parts of x", "another revision"),
         ("hf://org/unlike", "its parts have different columns", "name one of them"),
-        ("hf://org/script", "has no file of rows", "hf://datasets/org/script@refs/convert/parquet"),
+        (
+            "hf://org/script",
+            "org/script is a loading script, which is not run",
+            "use revision: refs/convert/parquet",
+        ),
         ("hf://org/none", "HTTP status 401", "check the name; a gated or private"),
         ("hf://org/gated", "HTTP status 401", "as the secret HF_TOKEN"),
         ("hf://org/one@v9", "HTTP status 404", "check name, revision and file"),

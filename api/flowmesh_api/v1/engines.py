@@ -70,6 +70,9 @@ class EngineParameter(msgspec.Struct, frozen=True):
         columns: ``one`` or ``many`` where the value names columns of the row port.
         format: what the value must parse as at admission.
         added: the contract's minor that brought it; 0 where the version had it from the start.
+        beside: parameters for which this one counts too in groups of which one must be given.
+        needs: parameters of which one must be given too; empty where none must.
+        implementations: the values of ``implementation`` that have it; empty for all.
     """
 
     name: str
@@ -86,6 +89,9 @@ class EngineParameter(msgspec.Struct, frozen=True):
     format: str
     doc: str
     added: int
+    beside: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    implementations: tuple[str, ...] = ()
 
 
 class OfferedEngine(msgspec.Struct, frozen=True):

@@ -83,10 +83,16 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
         rows = [[p.name, p.type.value, _default(p), _bounds(p), p.doc] for p in c.params]
         terminal.table(["parameter", "type", "default", "allowed", ""], rows)
     for group in c.one_of:
-        terminal.text(f"  exactly one of: {', '.join(group)}")
+        named = ", ".join(_member(c, name) for name in group)
+        terminal.text(f"  {'exactly one of' if len(group) > 1 else 'needs'}: {named}")
     for example in c.examples:
         terminal.text()
         terminal.text(f"  {example}")
+
+
+def _member(c: EngineContract, name: str) -> str:
+    others = [p.name for p in c.params if name in p.beside]
+    return f"{name} (or {' or '.join(others)})" if others else name
 
 
 def _sentence(text: str) -> str:

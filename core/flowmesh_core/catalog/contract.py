@@ -149,10 +149,16 @@ class Param:
         columns: ``"one"`` or ``"many"`` where the value names columns of the row port.
         format: what the value must parse as at admission: ``json-schema``, ``python``, ``regex``,
             ``sql`` (one SELECT over the inputs), ``chat`` (a list of ``{role, content}``),
+            ``chat-rows`` (the name of a column of such lists), ``chat-template``,
+            ``chat-template-args``, ``engine-settings`` (see ``catalog.engine_settings``),
             ``verifiers`` (a list of named checks, see ``catalog.verifiers``), ``metrics`` (names
             with their types) or ``secret`` (the name of a secret, whose value is sent with each
             attempt); empty where it is not parsed.
         doc: one sentence.
+        beside: parameters that this one may stand for, or stand beside: in a group of which exactly
+            one must be given, it counts as each of them.
+        needs: parameters of which one must be given too; empty where none must.
+        implementations: the values of ``implementation`` with which it may be set; empty for all.
         added: the contract's minor that brought the parameter; 0 where the version had it from the
             start. One that was added later is left out of names while it has its default, which so
             may never change within the version.
@@ -172,6 +178,9 @@ class Param:
     format: str = ""
     doc: str = ""
     added: int = 0
+    beside: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    implementations: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

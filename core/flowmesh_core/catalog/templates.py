@@ -210,13 +210,12 @@ def _size_of(operator: str, left: Any, right: Any) -> float:
 @cache
 def environment() -> ImmutableSandboxedEnvironment:
     """Returns the sandboxed environment; made once, never changed."""
-    env = _Sandbox(
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        autoescape=False,
-        finalize=_finalized,
-        optimized=False,
-    )
+    return limited_environment(undefined=StrictUndefined, keep_trailing_newline=True)
+
+
+def limited_environment(**options: Any) -> ImmutableSandboxedEnvironment:
+    """Returns a sandboxed environment with the limits of this module, and further options."""
+    env = _Sandbox(autoescape=False, finalize=_finalized, optimized=False, **options)
     env.filters = {
         **bounded_filters(env.filters),
         _COUNTED: counted,
@@ -277,9 +276,13 @@ def undeclared(text: str) -> tuple[str, tuple[str, ...]]:
 
     Its tree is walked; nothing is compiled or computed.
     """
+    return names_read(text, environment())
+
+
+def names_read(text: str, env: ImmutableSandboxedEnvironment) -> tuple[str, tuple[str, ...]]:
+    """Returns what :func:`undeclared` does, of a template of another environment."""
     if "{" not in text:
         return "", ()
-    env = environment()
     walk = _Walk(env)
     problem = _too_long(text)
     try:

@@ -5,7 +5,7 @@ those that row-wise engines add to them. The worker checks all others before the
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
@@ -15,6 +15,7 @@ from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.dataset.sql_binding import bound_columns
+from flowmesh_core.graph.chat_checks import chat_problems
 from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
 from flowmesh_core.graph.plan import ABSENT, StepPlan
 from flowmesh_core.graph.python_code import can_leave_out, python_problem
@@ -28,9 +29,7 @@ SQL = "sql"
 """The format of a parameter that is a query over the step's inputs."""
 _BOUND_MAX = 1000
 """Different queries of a workflow that are bound, at a few milliseconds each; workers bind all."""
-_ROLES = ("system", "user", "assistant")
 _METRIC_TYPES = ("number", "integer", "boolean", "string")
-_MESSAGE_KEYS = frozenset({"role", "content"})
 
 
 def output_columns(
@@ -93,11 +92,12 @@ def check_params(
     Args:
         scope: the compilation.
         contract: the step's contract.
-        step: the step, with its typed parameters.
+        step: the step, with its typed parameters and fields.
         inputs: the columns of its data sets, by port; None where unknown.
         keys: where ``with`` is.
     """
     columns, params = inputs.get(contract.row_port), step.params
+    texts = {name for name, kind in (columns or {}).items() if kind is ColumnType.STRING}
     for param in contract.params:
         value = params[param.name]
         if value is None or param.format == SQL:
@@ -114,6 +114,8 @@ def check_params(
                         f"no column {name!r} in the rows{did_you_mean(str(name), sorted(columns))}",
                     )
         _check_format(scope, param, value, columns, at)
+        for inner, problem in chat_problems(param, value, step.fields, texts):
+            scope.report((*at, *inner), problem)
         if param.format == "python":
             _check_absent(scope, step, value, keys)
 
@@ -135,8 +137,6 @@ def _check_absent(scope: CompileContext, step: StepPlan, code: str, keys: Keys) 
 def _check_format(
     scope: CompileContext, param: Param, value: Any, columns: Columns, keys: Keys
 ) -> None:
-    if param.format == "chat":
-        _check_messages(scope, value, keys)
     if param.format == VERIFIERS:
         for inner, problem in verifier_problems(value, columns):
             scope.report((*keys, *inner), problem)
@@ -167,23 +167,6 @@ def _strings(value: Any, keys: Keys) -> Iterator[tuple[Keys, str]]:
     elif isinstance(value, list):
         for i, inner in enumerate(value):
             yield from _strings(inner, (*keys, i))
-
-
-def _check_messages(scope: CompileContext, messages: Iterable[Any], keys: Keys) -> None:
-    count = 0
-    for i, message in enumerate(messages):
-        count += 1
-        at = (*keys, i)
-        if not isinstance(message, dict) or set(message) != _MESSAGE_KEYS:
-            scope.report(at, "expected a message {role: user, content: text}")
-            continue
-        if message["role"] not in _ROLES:
-            hint = did_you_mean(str(message["role"]), _ROLES)
-            scope.report((*at, "role"), f"no role {message['role']!r}{hint}")
-        if not isinstance(message["content"], str):
-            scope.report((*at, "content"), "expected a string, a template over the columns")
-    if not count:
-        scope.report(keys, "expected at least one message {role: user, content: text}")
 
 
 def _metrics_problem(value: Mapping[str, Any]) -> str:

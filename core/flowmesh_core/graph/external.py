@@ -7,6 +7,7 @@ fixed name is imported directly, and the import is shared (ADR 2).
 from collections.abc import Mapping
 from typing import Any
 
+from flowmesh_core.catalog.builtin.importing import STORED
 from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS, BUILTIN_PREFIX
 from flowmesh_core.catalog.contract import EngineContract, PortKind
 from flowmesh_core.catalog.hub_addresses import HubAddressError, read_hub_address
@@ -22,6 +23,7 @@ from flowmesh_core.graph.plan import (
     StepPlan,
     StepSource,
 )
+from flowmesh_core.graph.row_selection import selection_problems
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.identity.additions import needed_minor
 from flowmesh_core.identity.coerce import default_of
@@ -59,12 +61,18 @@ def read_inputs(scope: CompileContext) -> None:
             scope.inputs[name] = None
             continue
         ((kind, value),) = given.items()
-        if kind == "rows":
+        text = value.strip() if isinstance(value, str) else ""
+        refused = list(selection_problems(spec, kind, text))
+        for field, problem in refused:
+            scope.report((*keys, field), problem)
+        if refused:
+            scope.inputs[name] = None
+        elif kind == "rows":
             scope.inputs[name] = _rows(scope, name, value, (*keys, "rows"))
         elif kind == "configMap":
             scope.inputs[name] = _config_map(scope, name, value, (*keys, "configMap"))
         else:
-            scope.inputs[name] = _named(scope, name, spec, kind, value.strip())
+            scope.inputs[name] = _named(scope, name, spec, kind, text)
 
 
 def _rows(
@@ -83,7 +91,8 @@ def _rows(
         if not scope.validate_only:
             scope.report(keys, "the rows were not uploaded before the workflow was compiled")
         reference = _placeholder("dataset", name)
-    return InputEntry("dataset", ArtifactSource("dataset", reference), columns=columns)
+    source = ArtifactSource("dataset", reference)
+    return InputEntry("dataset", source, columns=columns)
 
 
 def _config_map(scope: CompileContext, name: str, given: ConfigMapKey, keys: Keys) -> InputEntry:
@@ -105,11 +114,46 @@ def _named(
 ) -> InputEntry | None:
     keys: Keys = ("spec", "inputs", name, kind)
     if is_local(text):
-        return _uploaded(scope, name, kind, text, keys)
+        return _selected(scope, name, spec, _uploaded(scope, name, kind, text, keys))
     if text.startswith(REFERENCE_PREFIX):
-        return _referred(scope, name, kind, text, keys)
-    params = _address(scope, kind, text, keys)
+        return _selected(scope, name, spec, _referred(scope, name, kind, text, keys))
+    params = _address(scope, kind, text + (f"@{spec.revision}" if spec.revision else ""), keys)
     return None if params is None else _imported(scope, name, spec, kind, params)
+
+
+def _selected(
+    scope: CompileContext, name: str, spec: InputSpec, entry: InputEntry | None
+) -> InputEntry | None:
+    """Adds the step that takes some rows and columns of stored content, where some are chosen."""
+    if entry is None or (spec.limit is None and spec.columns is None):
+        return entry
+    engine, port = _ENGINES[entry.kind]
+    contract = scope.catalog.newest(engine)
+    keys: Keys = ("spec", "inputs", name)
+    if contract is None:
+        scope.report(keys, f"nothing here selects rows (no engine {engine!r})")
+        return None
+    for i, column in enumerate(spec.columns or ()):
+        if entry.columns is not None and column not in entry.columns:
+            hint = did_you_mean(column, sorted(entry.columns))
+            scope.report((*keys, "columns", i), f"no column {column!r} in the rows{hint}")
+    params = {"uri": STORED, **_selection(spec)}
+    edge = Edge(port, PortKind.DATASET.value, (entry.source,))
+    step = _step(f"inputs.{name}", contract, params, edges=(edge,))
+    columns = _chosen(spec, entry.columns)
+    return InputEntry(entry.kind, StepSource(step.path, port), (step,), columns)
+
+
+def _chosen(spec: InputSpec, known: Columns) -> Columns:
+    """The columns that are taken, of those that are there."""
+    if spec.columns is None:
+        return known
+    return {name: (known or {}).get(name) for name in spec.columns}
+
+
+def _selection(spec: InputSpec) -> dict[str, Any]:
+    given = {"limit": spec.limit, "columns": spec.columns}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _referred(
@@ -204,6 +248,7 @@ def _hub(scope: CompileContext, kind: str, text: str, keys: Keys) -> dict[str, s
 def _imported(
     scope: CompileContext, name: str, spec: InputSpec, kind: str, params: dict[str, str]
 ) -> InputEntry | None:
+    """The steps that import content: one that resolves a name that may change, and the import."""
     engine, port = _ENGINES[kind]
     contract, resolve = scope.catalog.newest(engine), scope.catalog.newest(RESOLVE)
     if contract is None or resolve is None:
@@ -218,19 +263,24 @@ def _imported(
     secrets = tuple(with_place(s, scope.workflow.spec.secrets) for s in spec.secrets)
     steps: tuple[StepPlan, ...] = ()
     edges: tuple[Edge, ...] = ()
-    if not fixed:
+    part = {n: v for n in ("config", "split") if (v := getattr(spec, n)) is not None}
+    given: dict[str, Any] = {**params, **_selection(spec)}
+    if fixed:
+        given |= part
+    else:
         pin = f"{path}.pin"
-        pin_params = {"uri": params["uri"], "kind": kind}
+        pin_params = {"uri": params["uri"], "kind": kind, **part}
         steps = (_step(pin, resolve, pin_params, secrets=secrets, reuse="run"),)
         edges = (Edge("pin", PortKind.BLOB.value, (StepSource(pin, "pin"),)),)
-    step = _step(path, contract, params, edges=edges, secrets=secrets)
-    return InputEntry(kind, StepSource(path, port), (*steps, step), _known(scope, name))
+    step = _step(path, contract, given, edges=edges, secrets=secrets)
+    columns = _chosen(spec, _known(scope, name))
+    return InputEntry(kind, StepSource(path, port), (*steps, step), columns)
 
 
 def _step(
     path: str,
     contract: EngineContract,
-    given: dict[str, str],
+    given: Mapping[str, Any],
     *,
     edges: tuple[Edge, ...] = (),
     secrets: tuple[str, ...] = (),

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
+from flowmesh_core.catalog.foreign_names import foreign_name_hint
+from flowmesh_core.catalog.identity_fields import IMPLEMENTATION, WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.limits import json_size
+from flowmesh_core.graph.parameter_rules import rule_problems
 from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
-from flowmesh_core.spec.suggestions import did_you_mean, nearest
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_documents.paths import Key
 
 TENSOR_PARALLEL = "tensorParallel"
@@ -48,7 +50,8 @@ def read_params(
         else:
             scope.report((*keys, name), _unknown(contract, name))
     _tensor_parallel(scope, entry, contract, fields)
-    _check_given(scope, contract, given, keys)
+    for name, problem in rule_problems(contract, given, params, fields):
+        scope.report((*keys, name) if name else keys, problem)
     return params, fields
 
 
@@ -91,6 +94,9 @@ def _unknown(contract: EngineContract, name: str) -> str:
     if name == TENSOR_PARALLEL:
         return "tensorParallel is written under resources"
     known = _known_names(contract)
+    runs_model = IMPLEMENTATION.name in contract.identity_fields
+    if foreign := foreign_name_hint(name, known, runs_model=runs_model):
+        return f"{contract.name} has no parameter {name!r}; {foreign}"
     hint = did_you_mean(name, known) if known else "; it takes none"
     return f"{contract.name} has no parameter {name!r}{hint}"
 
@@ -113,18 +119,3 @@ def _tensor_parallel(
             (*entry.keys, "resources", TENSOR_PARALLEL),
             f"{contract.name} runs on one device; leave it out",
         )
-
-
-def _check_given(
-    scope: CompileContext, contract: EngineContract, given: Mapping[str, Any], keys: Keys
-) -> None:
-    names = _known_names(contract)
-    meant = {nearest(name, names) for name in given if name not in names}  # reported already
-    for param in contract.params:
-        if param.required and param.name not in given and param.name not in meant:
-            scope.report(keys, f"{contract.name} needs the parameter {param.name!r}: {param.doc}")
-    for group in contract.one_of:
-        present = [name for name in group if given.get(name) is not None]
-        if len(present) != 1 and not (meant.intersection(group) and not present):
-            got = f"got {' and '.join(present)}" if present else "got none"
-            scope.report(keys, f"{contract.name} needs exactly one of {', '.join(group)}; {got}")

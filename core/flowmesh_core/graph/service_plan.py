@@ -9,6 +9,8 @@ import msgspec
 
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.engine_settings import FORMAT as ENGINE_SETTINGS
+from flowmesh_core.catalog.engine_settings import settings_problems
 from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
@@ -181,6 +183,10 @@ def _given(
             (params if name in shared else fields)[name] = coerce(param, value)
         except IdentityError as e:
             scope.report((*keys, name), e.message)
+        if param.format == ENGINE_SETTINGS:
+            implementation = str(spec.with_.get(_IMPLEMENTATION, _VLLM))
+            for setting, problem in settings_problems(params[name], implementation):
+                scope.report((*keys, name, setting), problem)
     if contract.name == EMBED:
         _use_pooling_engine(scope, spec, fields, keys)
     if spec.resources.tensor_parallel and TENSOR_PARALLEL in named:

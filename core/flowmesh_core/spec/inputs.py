@@ -41,8 +41,8 @@ class InputSpec(SpecModel):
     dataset: str | None = Field(
         default=None,
         min_length=1,
-        description="A data set: ./file (jsonl, json, csv, parquet), s3://, https://, hf:// or"
-        " cas:<reference>.",
+        description="A data set: ./file (jsonl, json, csv, parquet), s3://, https://,"
+        " hf://datasets/org/name or cas:<reference>.",
     )
     adapter: str | None = Field(
         default=None,
@@ -56,6 +56,38 @@ class InputSpec(SpecModel):
         default=None,
         description="A small data set in the cluster: a key of a ConfigMap of the workflow's"
         " namespace, read once, when the workflow is accepted.",
+    )
+    config: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Of a Hugging Face data set: which of its configurations to read.",
+    )
+    split: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Of a Hugging Face data set: which of its splits to read.",
+    )
+    revision: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Of a Hugging Face repository: a branch, tag or commit, as `@REVISION` at the"
+        " end of its address. A run resolves it once.",
+    )
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        le=2**53,
+        description="Of a data set: the most rows to take, from the first on; files beyond them"
+        " are not fetched.",
+    )
+    columns: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Of a data set: the columns to take.",
     )
     secrets: list[Name] = Field(
         default=[],

@@ -18,6 +18,7 @@ from flowmesh_store.datasets.files import (
     read_rows_file,
     rows_to_jsonl,
 )
+from flowmesh_store.datasets.selected_rows import read_selected_rows
 from flowmesh_store.datasets.verified_chunks import (
     Fetch,
     read_dataset,
@@ -38,6 +39,7 @@ __all__ = [
     "read_jsonl",
     "read_rows",
     "read_rows_file",
+    "read_selected_rows",
     "read_table",
     "read_verified_rows",
     "read_verified_table",

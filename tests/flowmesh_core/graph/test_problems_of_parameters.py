@@ -33,9 +33,14 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, SCORE, SQL
         (
             {"messages": [{"role": "user", "content": "x"}]},
             "",
-            "llm.generate needs exactly one of prompt, messages; got prompt and messages",
+            "llm.generate needs exactly one of prompt, messages (or messagesFrom); got prompt"
+            " and messages",
         ),
-        ({"prompt": None}, "", "llm.generate needs exactly one of prompt, messages; got none"),
+        (
+            {"prompt": None},
+            "",
+            "llm.generate needs exactly one of prompt, messages (or messagesFrom); got none",
+        ),
         (
             {"prompt": "{{ question"},
             ".prompt",

@@ -46,6 +46,17 @@ def test_a_component_has_the_fields_and_the_parameters_that_all_requests_share()
     assert component.calls_max == 8
 
 
+def test_the_engines_settings_are_checked_as_those_of_a_step() -> None:
+    (component,) = compiled(**{"with": {"engine": {"maxModelLen": 128}}}).components
+    assert component.step.params["engine"] == {"maxModelLen": 128}
+    refused = {"engine": {"quantization": "best", "trust_remote_code": True}}
+    assert problems(**{"with": refused}) == {
+        "with.engine.quantization": "'best' is not allowed; use one of awq, gptq, fp8,"
+        " bitsandbytes",
+        "with.engine.trust_remote_code": "trust_remote_code is never on; convert the model",
+    }
+
+
 def test_at_least_one_replica_is_loaded() -> None:
     (component,) = compiled(replicas={"min": 0, "max": 4}).components
     assert (component.replicas_min, component.replicas_max) == (1, 4)

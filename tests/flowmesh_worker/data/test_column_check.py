@@ -57,6 +57,20 @@ def test_a_missing_column_is_named_with_the_existing_ones(
     assert judged(engine, params, "question", "hint") is None
 
 
+def test_a_column_of_texts_is_no_column_of_chats() -> None:
+    failure = judged("llm.generate", {"messagesFrom": "question"}, "question")
+    assert failure is not None
+    assert failure.kind == "bad-input"
+    assert failure.message == (
+        "column 'question' holds strings; messagesFrom takes a list of {role, content}"
+    )
+    kinds = {"question": ColumnType.JSON}
+    chunks = (ChunkRef(D, D, 3, 1),)
+    rows = HostInput("dataset", D, (), Manifest(Schema.of(kinds), chunks))
+    params = {"messagesFrom": "question"}
+    assert missing_column_failure(CONTRACTS["llm.generate"], params, {"rows": rows}) is None
+
+
 def test_empty_rows_require_no_columns() -> None:
     assert judged("llm.generate", {"prompt": "{{ hint }}"}, count=0) is None
     columns = {"prediction": "answer", "target": "hint"}  # the answer's engine never saw a hint

@@ -3,6 +3,7 @@
 import pytest
 
 from flowmesh_core.errors import AttemptError, FailureKind
+from flowmesh_worker.engines.chat_messages import Message
 from flowmesh_worker.engines.llm.requests import Sampling, sample_seed
 from flowmesh_worker.engines.prompts import MAX_CHARS, Prompt
 
@@ -22,7 +23,7 @@ def test_a_prompt_reads_columns_by_name_and_through_row_if_not_an_identifier() -
 def test_a_chat_puts_the_system_message_first_and_renders_each_content() -> None:
     prompt = Prompt({"messages": [{"role": "user", "content": "{{ q }}?"}], "system": "Be {{ s }}"})
     rendered = prompt.render({"q": "why", "s": "brief"}, 1)
-    assert rendered.messages == (("system", "Be brief"), ("user", "why?"))
+    assert rendered.messages == (Message("system", "Be brief"), Message("user", "why?"))
 
 
 def test_a_missing_field_is_reported_with_row_field_and_existing_columns() -> None:

@@ -1,4 +1,4 @@
-"""Checks before an engine loads that the columns a step names exist in its rows.
+"""Checks before an engine loads that the columns a step names exist in its rows, chats as chats.
 
 The compiler refuses what it can know at admission; the columns of a data set that a step produces
 are known only here.
@@ -11,9 +11,13 @@ from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.templates import undeclared
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.catalog.verifiers import columns_named
+from flowmesh_core.dataset import ColumnType
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_worker.ipc.frames import HostInput
+
+_CHATS = (ColumnType.JSON, ColumnType.NULL)
+"""The types of a column of chats; one without any chat has no type yet."""
 
 
 def missing_column_failure(
@@ -30,6 +34,7 @@ def missing_column_failure(
     if contract is None or rows is None or rows.manifest is None:
         return None
     columns = rows.manifest.schema.names
+    types = rows.manifest.schema.types()
     if not rows.manifest.row_count:
         return None  # without rows, the producing step may not have known all of its columns
     for param in contract.params:
@@ -41,7 +46,18 @@ def missing_column_failure(
                     "column",
                     f"its columns are {', '.join(columns) or '(none)'}",
                 )
+            if param.format == "chat-rows" and types[name] not in _CHATS:
+                return FailureReport(
+                    FailureKind.BAD_INPUT.value,
+                    f"column {name!r} holds {_shown_type(types[name])}; {param.name} takes a list"
+                    " of {role, content}",
+                    "name a column of chats, or write a prompt with the text",
+                )
     return None
+
+
+def _shown_type(kind: ColumnType | str) -> str:
+    return "strings" if kind == ColumnType.STRING else f"values of type {kind}"
 
 
 def _named_by(param: Param, value: Any) -> Iterator[tuple[str, str]]:

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 from flowmesh_core.errors import AttemptError
+from flowmesh_worker.engines.chat_style import PLAIN, ChatStyle
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Rendered
 
@@ -28,19 +29,31 @@ class Tokenizing:
         # A fast tokenizer raises when two threads use it at the same time.
         self._lock = threading.Lock()
 
-    def encode(self, rendered: Rendered, number: int, *, ended: bool = False) -> list[int]:
+    def encode(
+        self, rendered: Rendered, number: int, *, ended: bool = False, style: ChatStyle = PLAIN
+    ) -> list[int]:
         """Returns the prompt's tokens.
 
         Args:
             rendered: the text or chat.
             number: the row's number in its chunk, from 1, for errors.
             ended: whether the text is complete and the model is not to continue it.
+            style: how a chat is written that the model is to continue.
 
         Raises:
             AttemptError: bad input; the prompt is empty or too long, or the model cannot chat.
         """
+        text = None
+        if rendered.messages and style.is_own:
+            tokens = self._tokenizer.special_tokens_map
+            text = style.render([m.for_template() for m in rendered.messages], tokens, number)
         with self._lock:
-            ids = self._chat(rendered, ended) if rendered.messages else self._text(rendered.text)
+            if text is not None:
+                ids = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
+            elif rendered.messages:
+                ids = self._chat(rendered, ended, style)
+            else:
+                ids = self._text(rendered.text)
             end = self._tokenizer.eos_token_id
             if ended and not rendered.messages and end is not None and ids[-1:] != [end]:
                 ids.append(end)
@@ -67,6 +80,30 @@ class Tokenizing:
                 f" {self.context_length:,} with the completion",
                 "shorten the row, cut it in a step before, or use a model with a longer context",
             )
+
+    def require_min_tokens_fit(self, ids: Sequence[int], min_tokens: int, number: int) -> None:
+        """Refuses a prompt that leaves less room than a completion has at least.
+
+        Args:
+            ids: its tokens.
+            min_tokens: of the completion.
+            number: the row's number in its chunk, from 1, for errors.
+
+        Raises:
+            AttemptError: bad input; the model does not read so many tokens.
+        """
+        if len(ids) + min_tokens > self.context_length:
+            raise bad_input(
+                f"the prompt of row {number} of this chunk has {len(ids):,} tokens, and with"
+                f" minTokens: {min_tokens:,} more than the {self.context_length:,} that the model"
+                " reads",
+                "shorten the row, or lower minTokens",
+            )
+
+    def last_text(self, ids: Sequence[int], count: int) -> str:
+        """Returns the text of the last tokens of a prompt, special ones included."""
+        with self._lock:
+            return str(self._tokenizer.decode(list(ids[-count:])))
 
     def chat(self, messages: Messages, tools: Messages = ()) -> list[int]:
         """Returns the tokens of a chat that the model is to continue; their number is not checked.
@@ -120,7 +157,7 @@ class Tokenizing:
         """
         with self._lock:
             if rendered.messages:
-                prompt = self._chat(rendered, ended=False)
+                prompt = self._chat(rendered, ended=False, style=PLAIN)
                 target = list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
             else:
                 alone, whole = self._text(rendered.text), self._text(rendered.text + text)
@@ -147,12 +184,20 @@ class Tokenizing:
     def _text(self, text: str) -> list[int]:
         return list(self._tokenizer(text)["input_ids"])
 
-    def _chat(self, rendered: Rendered, ended: bool) -> list[int]:
-        messages = [{"role": r, "content": c} for r, c in rendered.messages]
-        return list(self._apply(messages, (), ended=ended, tokenize=True))
+    def _chat(self, rendered: Rendered, ended: bool, style: ChatStyle) -> list[int]:
+        messages = [m.for_template() for m in rendered.messages]
+        return list(self._apply(messages, (), ended=ended, tokenize=True, style=style))
 
-    def _apply(self, messages: Messages, tools: Messages, *, ended: bool, tokenize: bool) -> Any:
-        """Applies the chat template; the caller has the lock."""
+    def _apply(
+        self,
+        messages: Messages,
+        tools: Messages,
+        *,
+        ended: bool,
+        tokenize: bool,
+        style: ChatStyle = PLAIN,
+    ) -> Any:
+        """Applies the model's chat template; the caller has the lock."""
         if not self._tokenizer.chat_template:
             raise bad_input(
                 "this model has no chat template", "use with.prompt, or an instruction-tuned model"
@@ -164,6 +209,7 @@ class Tokenizing:
                 add_generation_prompt=not ended,
                 tokenize=tokenize,
                 return_dict=False,
+                **style.args,
             )
         except Exception as e:  # the model's own template decides what it raises
             raise bad_input(

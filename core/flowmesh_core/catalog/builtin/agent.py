@@ -1,5 +1,6 @@
 """The contract of the engine that lets a model use tools."""
 
+from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS
 from flowmesh_core.catalog.builtin.llm import GENERATE
 from flowmesh_core.catalog.contract import (
     Determinism,
@@ -123,7 +124,9 @@ AGENT = EngineContract(
             doc="The column of the messages, calls (`tool_calls`: name and arguments) and results"
             " (role `tool`) included.",
         ),
+        *CHAT_ROWS,
     ),
+    minor=1,
     one_of=(("prompt", "messages"),),
     identity_fields=GENERATE.identity_fields,
     determinism=Determinism.SEEDED,

@@ -1,5 +1,6 @@
 """Contracts of the engines that call servers of the user's choice."""
 
+from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
@@ -187,7 +188,6 @@ CHAT = EngineContract(
         Param(
             "messages",
             ParamType.LIST,
-            required=True,
             template="jinja",
             format="chat",
             doc="The chat: a list of {role, content}, contents are templates.",
@@ -224,7 +224,10 @@ CHAT = EngineContract(
         ),
         _HEADERS,
         *_CALLING,
+        *CHAT_ROWS,
     ),
+    minor=1,
+    one_of=(("messages",),),
     determinism=Determinism.EXTERNAL,
     row_wise="rows",
     row_output="rows",

@@ -15,12 +15,28 @@ from flowmesh_core.catalog.contract import (
 )
 from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
+STORED = "stored:"
+"""The URI of rows that are in the store already and come on the port ``rows``."""
 _URI = Param(
     "uri",
     ParamType.STRING,
     required=True,
     doc="`builtin:name`, `hf://org/name`, `hf://datasets/org/name/file`, `s3://bucket/key` or"
     " `https://host/path`.",
+)
+_CONFIG = Param(
+    "config",
+    ParamType.STRING,
+    default="",
+    added=1,
+    doc="Which configuration of a hub's data set to read; empty where it has one.",
+)
+_SPLIT = Param(
+    "split",
+    ParamType.STRING,
+    default="",
+    added=1,
+    doc="Which split of a hub's data set to read; empty where it has one.",
 )
 _REVISION = Param(
     "revision",
@@ -52,12 +68,16 @@ RESOLVE = EngineContract(
             choices=("model", "dataset", "adapter"),
             doc="What is imported.",
         ),
+        _CONFIG,
+        _SPLIT,
     ),
+    minor=1,
     determinism=Determinism.EXTERNAL,
     work_unit="actions",
     capacity=8,
     base_memory_mib=64,
-    doc="Resolves a name outside to a revision, once a run.",
+    doc="Resolves a name outside to a revision, once a run; of a hub's data set also the files of a"
+    " configuration and a split.",
 )
 
 MODEL = EngineContract(
@@ -80,7 +100,15 @@ DATASET = EngineContract(
     implementation=2,
     default_timeout_s=30 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
-    inputs=(_PIN,),
+    inputs=(
+        _PIN,
+        Port(
+            "rows",
+            PortKind.DATASET,
+            required=False,
+            doc="Stored rows to select from, with the URI `stored:`.",
+        ),
+    ),
     outputs=(Port("rows", PortKind.DATASET, doc="The rows."),),
     params=(
         _URI,
@@ -92,10 +120,27 @@ DATASET = EngineContract(
             choices=("auto", "jsonl", "json", "csv", "parquet"),
             doc="The file's format; `auto` goes by its name.",
         ),
+        _CONFIG,
+        _SPLIT,
+        Param(
+            "limit",
+            ParamType.INTEGER,
+            minimum=1,
+            added=1,
+            doc="The most rows to take, from the first on; files beyond them are not fetched.",
+        ),
+        Param(
+            "columns",
+            ParamType.LIST,
+            columns="many",
+            added=1,
+            doc="The columns to take; null is all.",
+        ),
     ),
+    minor=1,
     work_unit="bytes",
     base_memory_mib=512,
-    doc="Fetches a data set and cuts it into chunks.",
+    doc="Fetches a data set, or some of its rows and columns, and cuts it into chunks.",
 )
 
 CONTRACTS = (RESOLVE, MODEL, DATASET)

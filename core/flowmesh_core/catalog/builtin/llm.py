@@ -1,5 +1,7 @@
 """Contracts of the engines that run a language model over rows."""
 
+from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS
+from flowmesh_core.catalog.builtin.sampling import CHAT_STYLE, ENGINE, SAMPLING
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
@@ -106,14 +108,34 @@ GENERATE = EngineContract(
             " held to the part that a grammar can say; a completion that violates the rest, or is"
             " cut at `maxTokens`, fails its step as `bad-input`. Patterns are RE2's; `$ref` is"
             " local.",
+            implementations=("vllm",),
         ),
+        *CHAT_ROWS,
+        Param(
+            "transcript",
+            ParamType.STRING,
+            added=1,
+            needs=("messages",),
+            doc="A column for the chat with its answer: the messages, without `system`, and the"
+            " assistant's. A later step reads it with `messagesFrom`.",
+        ),
+        *SAMPLING,
+        *CHAT_STYLE,
+        ENGINE,
     ),
+    minor=1,
     one_of=(("prompt", "messages"),),
     identity_fields=_MODEL_FIELDS,
     determinism=Determinism.SEEDED,
     row_wise="rows",
     row_output="rows",
-    adds_columns=("$output:string", "finish_reason:string", "sample:int"),
+    adds_columns=(
+        "$output:string",
+        "finish_reason:string",
+        "sample:int",
+        "$transcript:json",
+        "$reasoning:string",
+    ),
     work_unit="tokens",
     needs_gpu_class="accelerator",
     capacity=64,

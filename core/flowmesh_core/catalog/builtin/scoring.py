@@ -1,5 +1,6 @@
 """The contract of the engine that scores rows with a language model."""
 
+from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
@@ -161,7 +162,9 @@ SCORE = EngineContract(
         Param("output", ParamType.STRING, default="score", doc="The score's column."),
         *_WEIGHING,
         *_JUDGING,
+        *CHAT_ROWS,
     ),
+    minor=1,
     identity_fields=("dtype", "batchInvariant", "implementation", "tensorParallel"),
     determinism=Determinism.SEEDED,
     row_wise="rows",

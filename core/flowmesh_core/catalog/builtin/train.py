@@ -1,5 +1,6 @@
 """Contracts of the engines that train a model on rows; what they share is in ``train_params``."""
 
+from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS, PAIR_ROWS
 from flowmesh_core.catalog.builtin.train_params import (
     MODEL_INPUT,
     OUTPUTS,
@@ -79,7 +80,9 @@ SFT = EngineContract(
         ),
         *training_params(learning_rate=2e-5),
         *PEFT_PARAMS,
+        *CHAT_ROWS,
     ),
+    minor=1,
     one_of=(("text", "completion", "messages"),),
     identity_fields=("dtype",),
     determinism=Determinism.SEEDED,
@@ -110,18 +113,18 @@ _PAIR = (
     Param(
         "chosen",
         ParamType.STRING,
-        required=True,
         template="jinja",
         doc="The better answer; a template over the row's columns.",
     ),
     Param(
         "rejected",
         ParamType.STRING,
-        required=True,
         template="jinja",
         doc="The worse answer; a template.",
     ),
 )
+
+_ANSWERS = (("chosen", "chosenFrom"), ("rejected", "rejectedFrom"))
 
 REWARD = EngineContract(
     name="train.reward",
@@ -147,7 +150,10 @@ REWARD = EngineContract(
         ),
         *training_params(learning_rate=1e-4),
         *PEFT_PARAMS,
+        *PAIR_ROWS,
     ),
+    minor=1,
+    one_of=_ANSWERS,
     identity_fields=("dtype",),
     determinism=Determinism.SEEDED,
     work_unit="samples",
@@ -222,8 +228,10 @@ DPO = EngineContract(
         ),
         *training_params(learning_rate=1e-6),
         *PEFT_PARAMS,
+        *PAIR_ROWS,
     ),
-    one_of=(("prompt", "messages"),),
+    minor=1,
+    one_of=(("prompt", "messages"), *_ANSWERS),
     identity_fields=("dtype",),
     determinism=Determinism.SEEDED,
     work_unit="samples",

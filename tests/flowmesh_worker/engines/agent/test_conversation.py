@@ -15,7 +15,10 @@ from flowmesh_worker.engines.agent.tools.toolbox import Toolbox
 TOOLS = Toolbox([CalculatorTool()], 100).descriptions()
 CALL = '<tool_call>{"name": "calculator", "arguments": {"expression": "1+1"}}</tool_call>'
 BAD = "<tool_call>calculator</tool_call>"
-ASKED = (("system", "be brief"), ("user", "1+1?"))
+ASKED = (
+    {"role": "system", "content": "be brief"},
+    {"role": "user", "content": "1+1?"},
+)
 
 
 def conversation(protocol: CallProtocol | None = None, max_turns: int = 4) -> Conversation:
@@ -48,7 +51,7 @@ def test_tools_are_described_in_a_system_message_if_the_template_has_no_support_
     assert system["content"].startswith("be brief\n\nYou may call tools.")
     assert '"name": "calculator"' in system["content"]
     assert user == {"role": "user", "content": "1+1?"}
-    bare = Conversation([("user", "hi")], PromptedCalls(TOOLS), 4)
+    bare = Conversation([{"role": "user", "content": "hi"}], PromptedCalls(TOOLS), 4)
     assert [m["role"] for m in bare.messages] == ["system", "user"]
     assert [m["role"] for m in bare.transcript] == ["user"]
 
@@ -62,7 +65,7 @@ def test_tool_results_are_chat_text_or_tool_messages_of_the_template() -> None:
         {"role": "assistant", "content": CALL},
         {"role": "user", "content": "<tool_response>\n2\n</tool_response>"},
     ]
-    assert taught.messages[:2] == [{"role": r, "content": c} for r, c in ASKED]
+    assert taught.messages[:2] == list(ASKED)
     function = {"name": "calculator", "arguments": {"expression": "1+1"}}
     call = {"id": "call00000", "type": "function", "function": function}
     assert taught.messages[2:] == [

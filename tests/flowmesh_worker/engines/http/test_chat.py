@@ -73,3 +73,21 @@ async def test_a_response_without_text_is_a_failed_call(site: Site) -> None:
     found = await chat(site, [{"q": "tools"}, {"q": "odd"}, {"q": "a"}], onError="record")
     assert [r["completion"] for r in found] == [None, None, "A"]
     assert all("not a chat completion" in r["http_error"] for r in found[:2])
+
+
+async def test_chats_of_a_column_are_sent_with_their_calls_of_tools(site: Site) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    rows = [
+        {"role": "user", "content": "1+2?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "content": "3", "tool_call_id": "c", "name": None},
+    ]
+    more = {"messages": [{"role": "user", "content": "Rate it"}], "messagesFrom": "talk"}
+    await chat(site, [{"talk": rows}], system="be brief", **more)
+    asked = json.loads(site.seen[0].text)["messages"]
+    assert asked == [
+        {"role": "system", "content": "be brief"},
+        *rows[:2],
+        {"role": "tool", "content": "3", "tool_call_id": "c"},
+        {"role": "user", "content": "Rate it"},
+    ]

@@ -27,7 +27,7 @@ tools = Toolbox([CalculatorTool()], 100).descriptions()
 plain = Tokenizing(tokenizer, 4096).supports_tools(tools)
 tokenizer.chat_template = HERMES
 tokenizing = Tokenizing(tokenizer, 4096)
-conversation = Conversation([("user", "1+1?")], TemplateCalls(tools), 3)
+conversation = Conversation([{"role": "user", "content": "1+1?"}], TemplateCalls(tools), 3)
 conversation.take(f"<tool_call>{CALL}</tool_call>", cut=False)
 conversation.give(["it is two"])
 text = tokenizer.decode(tokenizing.chat(conversation.messages, conversation.described))

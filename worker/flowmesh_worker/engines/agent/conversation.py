@@ -33,20 +33,18 @@ class Conversation:
         transcript: the messages as users get them: role, content, ``tool_calls`` and ``name``.
     """
 
-    def __init__(
-        self, messages: Sequence[tuple[str, str]], protocol: CallProtocol, max_turns: int
-    ) -> None:
+    def __init__(self, messages: Sequence[Message], protocol: CallProtocol, max_turns: int) -> None:
         """Starts a conversation.
 
         Args:
-            messages: rendered, as (role, content); at least one.
+            messages: rendered, in the form of chat templates; at least one.
             protocol: how tools are described and calls are parsed.
             max_turns: it ends after this many completions.
         """
         self.finish_reason = ""
         self.answer: str | None = None
         self.turns = 0
-        self.transcript: list[Message] = [{"role": r, "content": c} for r, c in messages]
+        self.transcript: list[Message] = [dict(m) for m in messages]
         self.messages = protocol.prepare(self.transcript)
         self.described = protocol.described
         self._protocol = protocol

@@ -174,7 +174,8 @@ def _prepare(
         key = rendered.canonical()
         keys.append(key)
         if key not in found:
-            found[key] = Conversation(rendered.messages, protocol, int(params["maxTurns"]))
+            asked = [m.for_template() for m in rendered.messages]
+            found[key] = Conversation(asked, protocol, int(params["maxTurns"]))
             ids = tokenizing.chat(found[key].messages, protocol.described)
             tokenizing.require_fits_context(ids, number)
     return keys, found

@@ -31,6 +31,7 @@ from flowmesh_worker.engines.http.request_templates import (
 from flowmesh_worker.engines.http.row_calls import ERROR, STATUS, RowCalls, idempotency_key
 from flowmesh_worker.engines.prompts import Prompt
 
+_CHAT = ("messages", "messagesFrom", "messagesFormat", "system")
 _PATH = "/chat/completions"
 _FINISH, _IN, _OUT = "finish_reason", "prompt_tokens", "completion_tokens"
 
@@ -79,11 +80,11 @@ def _calls(work: Work, rows: list[dict[str, Any]]) -> list[Call]:
     credential = find_credential(params, work.secrets)
     if credential is not None:
         written_origin(endpoint)
-    prompt = Prompt({k: params.get(k) for k in ("messages", "system")})
+    prompt = Prompt({k: params.get(k) for k in _CHAT})
     headers = header_templates(params.get("headers") or {}, credential)
     calls = []
     for number, row in enumerate(rows, 1):
-        messages = [{"role": r, "content": c} for r, c in prompt.render(row, number).messages]
+        messages = [m.as_dict() for m in prompt.render(row, number).messages]
         own = {
             "Content-Type": "application/json",
             **rendered_headers(headers, row, number),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from flowmesh_core.catalog.builtin.importing import STORED
 from flowmesh_core.catalog.hub_addresses import SCHEME, HubAddress
 from flowmesh_core.errors import IdentityError
 from flowmesh_worker.engine_api import (
@@ -22,18 +23,17 @@ from flowmesh_worker.engines.egress.addresses import AddressPolicy
 from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.download import Downloader
-from flowmesh_worker.engines.imports.hub_files import files_of_rows
+from flowmesh_worker.engines.imports.hub_listing import fetch_listing, part_of
+from flowmesh_worker.engines.imports.hub_splits import choose_part
+from flowmesh_worker.engines.imports.row_selection import RowSelection
 from flowmesh_worker.engines.imports.sources import (
     HUB_REMEDIES,
     FileSource,
     find_source,
     hub_address,
     hub_file,
-    hub_headers,
-    hub_revision_url,
     require_hub,
 )
-from flowmesh_worker.secret_values import SecretValues
 
 _BYTES_MIN = 64 << 20
 _ROWS_PER_BYTE = 4
@@ -63,50 +63,69 @@ class DatasetImport(EngineBase):
     async def run(self, work: Work, progress: Progress) -> Result:
         """Fetches ``uri`` at the pinned revision and parses it by its ``format``."""
         uri = str(work.params["uri"])
-        revision = str(work.params.get("revision") or "") or _pinned(work)
+        selection = RowSelection.from_params(work.params)
+        if uri == STORED:
+            return await _of_store(work, selection)
+        pin = _pin_of(work)
+        revision = str(work.params.get("revision") or "") or str(pin.get("revision", ""))
         if uri.startswith(SCHEME):
-            return await self._of_hub(uri, revision, work, progress)
+            return await self._of_hub(uri, revision, pin, selection, work, progress)
         source = find_source(uri, work.secrets)
         if_match = revision if revision.startswith('"') else ""
-        rows, size = await self._fetched(source, work, progress, if_match=if_match)
+        rows, size = await self._fetched(source, selection, work, progress, if_match=if_match)
         return Result({"rows": Rows(rows)}, Usage(units=size))
 
-    async def _of_hub(self, uri: str, revision: str, work: Work, progress: Progress) -> Result:
+    async def _of_hub(
+        self,
+        uri: str,
+        revision: str,
+        pin: Mapping[str, Any],
+        selection: RowSelection,
+        work: Work,
+        progress: Progress,
+    ) -> Result:
         address = hub_address(uri)
         require_hub(uri)
         if revision:
             address = replace(address, revision=revision)
-        files = [address] if address.file else await self._listed(address, work.secrets)
         parts, total = [], 0
-        for file in files:
+        for file in await self._files(address, pin, work):
             source = hub_file(file, work.secrets)
             rows, size = await self._fetched(
-                source, work, progress, before=total, remedies=HUB_REMEDIES
+                source, selection, work, progress, before=total, remedies=HUB_REMEDIES
             )
             total += size
             if total > self._bound:
                 raise bad_input(
                     f"{address.unpinned} is larger than {self._bound >> 20} MiB",
-                    "name one of its files, or raise resources.memory of the import",
+                    "name one of its files, take fewer rows with limit, or raise resources.memory"
+                    " of the import",
                 )
             parts.append(rows)
+            selection = selection.after(len(rows))
+            if selection.is_done:
+                break
         joined = parts[0] if len(parts) == 1 else await asyncio.to_thread(_joined, parts, address)
         return Result({"rows": Rows(joined)}, Usage(units=total))
 
-    async def _listed(self, address: HubAddress, secrets: SecretValues) -> list[HubAddress]:
-        """Returns the files of a repository that contain its rows."""
-        answer = await self._download.fetch(
-            hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES
-        )
-        try:
-            names = [str(f["rfilename"]) for f in json.loads(answer.content)["siblings"]]
-        except (ValueError, KeyError, TypeError):
-            raise bad_input(f"the hub did not list the files of {address.unpinned}") from None
-        return files_of_rows(address, names)
+    async def _files(
+        self, address: HubAddress, pin: Mapping[str, Any], work: Work
+    ) -> list[HubAddress]:
+        """Returns the files that hold the rows, in order."""
+        if address.file:
+            return [address]
+        if "files" in pin:
+            names = [str(name) for name, _ in pin["files"]]
+        else:
+            found = await fetch_listing(self._download, address, work.secrets)
+            part = choose_part(address, found.sizes, found.card, *part_of(work.params))
+            names = list(part.files)
+        return [replace(address, file=name) for name in names]
 
     async def _fetched(
         self,
         source: FileSource,
+        selection: RowSelection,
         work: Work,
         progress: Progress,
         *,
@@ -123,17 +142,38 @@ class DatasetImport(EngineBase):
             remedies=remedies or {},
         )
         kind = str(work.params["format"])
-        rows = await asyncio.to_thread(_read, source.name, kind, found.content, self._memory_bytes)
+        rows = await asyncio.to_thread(
+            _read, source.name, kind, found.content, selection, self._memory_bytes
+        )
         return rows, found.size_bytes
 
 
-def _read(name: str, kind: str, content: bytes, memory_bytes: int) -> Any:
-    from flowmesh_store.datasets import read_rows_file  # noqa: PLC0415 - pyarrow is heavy
+async def _of_store(work: Work, selection: RowSelection) -> Result:
+    """Selects from rows that are in the store; nothing is fetched."""
+    given = work.dataset("rows")
+
+    def selected() -> Any:
+        table = given.table()
+        table = table if selection.rows_max is None else table.slice(0, selection.rows_max)
+        return table if selection.columns is None else table.select(list(selection.columns))
+
+    return Result({"rows": Rows(await asyncio.to_thread(selected))}, Usage(units=0))
+
+
+def _read(name: str, kind: str, content: bytes, selection: RowSelection, memory_bytes: int) -> Any:
+    from flowmesh_store.datasets import (  # noqa: PLC0415 - pyarrow is heavy
+        read_rows_file,
+        read_selected_rows,
+    )
 
     most = max(memory_bytes // 2, _DECODED_FACTOR * len(content) + _BYTES_MIN)
     name = name if kind == "auto" else f"{name}.{kind}"
     try:
-        return read_rows_file(name, content, decoded_bytes_max=most)
+        if selection.is_all:
+            return read_rows_file(name, content, decoded_bytes_max=most)
+        return read_selected_rows(
+            name, content, selection.rows_max, selection.columns, decoded_bytes_max=most
+        )
     except IdentityError as error:
         raise bad_input(str(error), error.remedy) from error
 
@@ -152,11 +192,14 @@ def _joined(parts: Sequence[Any], address: HubAddress) -> Any:
         ) from error
 
 
-def _pinned(work: Work) -> str:
+def _pin_of(work: Work) -> Mapping[str, Any]:
+    """Returns what ``source.resolve`` found; nothing where the address fixes the content."""
     pin = work.inputs.get("pin")
     if not isinstance(pin, BlobInput):
-        return ""
+        return {}
     try:
-        return str(json.loads(pin.read())["revision"])
+        found = json.loads(pin.read())
+        found["revision"]
     except (ValueError, KeyError, TypeError):
         raise bad_input("the pin of the import was not written by source.resolve") from None
+    return dict(found)

@@ -1,6 +1,5 @@
 """The engine ``source.resolve``: pins the current revision of an external URI for a whole run."""
 
-import json
 from importlib import metadata
 from typing import Any
 from urllib.parse import quote
@@ -12,13 +11,12 @@ from flowmesh_worker.engines.egress.addresses import AddressPolicy
 from flowmesh_worker.engines.engine_base import EngineBase
 from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.imports.download import Downloader
+from flowmesh_worker.engines.imports.hub_listing import fetch_listing, part_of
+from flowmesh_worker.engines.imports.hub_splits import choose_part
 from flowmesh_worker.engines.imports.sources import (
-    HUB_REMEDIES,
     find_folder,
     find_source,
     hub_address,
-    hub_headers,
-    hub_revision_url,
     require_hub,
 )
 from flowmesh_worker.secret_values import SecretValues
@@ -46,7 +44,7 @@ class Resolve(EngineBase):
         elif scheme == "s3" and work.params["kind"] != "dataset":
             pin = await self._folder(uri, work.secrets)
         elif scheme == "hf":
-            pin = await self._hub(uri, str(work.params["kind"]), work.secrets)
+            pin = await self._hub(uri, work)
         else:
             pin = await self._file(uri, work.secrets)
         return Result({"pin": Blob(canonical_bytes({"uri": uri, **pin}))}, Usage(units=1))
@@ -77,17 +75,23 @@ class Resolve(EngineBase):
         size = sum(int(f[1]) for f in files)
         return {"revision": digest_value("files", sorted(files)), "size": size}
 
-    async def _hub(self, uri: str, kind: str, secrets: SecretValues) -> dict[str, Any]:
-        address = hub_address(uri, dataset=kind == "dataset")
+    async def _hub(self, uri: str, work: Work) -> dict[str, Any]:
+        """Pins a commit; of a data set also the files of the chosen configuration and split."""
+        is_dataset = work.params["kind"] == "dataset"
+        address = hub_address(uri, dataset=is_dataset)
         require_hub(uri)
-        answer = await self._download.fetch(
-            hub_revision_url(address), sign=hub_headers(secrets), remedies=HUB_REMEDIES
-        )
-        try:
-            revision = json.loads(answer.content)["sha"]
-        except (ValueError, KeyError, TypeError):
-            raise bad_input(f"the hub returned no revision of {address.repository}") from None
-        return {"revision": str(revision)}
+        info = await fetch_listing(self._download, address, work.secrets)
+        pin: dict[str, Any] = {"revision": info.commit}
+        if not is_dataset or address.file:
+            return pin
+        part = choose_part(address, info.sizes, info.card, *part_of(work.params))
+        if part.config:
+            pin |= {
+                "config": part.config,
+                "split": part.split,
+                "files": [[f, info.sizes[f]] for f in part.files],
+            }
+        return pin
 
 
 def _listed(content: bytes, uri: str) -> tuple[list[list[str]], str]:

@@ -1,10 +1,12 @@
 """Chooses the library that runs a model, from ``implementation`` and what is installed."""
 
 import importlib.util
+from dataclasses import replace
 
+from flowmesh_core.catalog.engine_settings import MAX_MODEL_LEN
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.errors import unplaceable
+from flowmesh_worker.engines.errors import bad_input, unplaceable
 from flowmesh_worker.engines.llm.requests import Backend
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 
@@ -64,6 +66,7 @@ async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:
     Raises:
         AttemptError: unplaceable, out of memory or bad input, with a remedy.
     """
+    facts = bounded_facts(facts, settings)
     implementation = str(settings.signature_params.get("implementation", "vllm"))
     if not _installed(implementation):
         other = next(x for x in _LIBRARIES if x != implementation)
@@ -82,6 +85,24 @@ async def start_backend(facts: ModelFacts, settings: HostSettings) -> Backend:
     )
 
     return await TransformersBackend.start(facts, settings)
+
+
+def bounded_facts(facts: ModelFacts, settings: HostSettings) -> ModelFacts:
+    """Returns the model with the context that the step's ``engine.maxModelLen`` leaves it.
+
+    Raises:
+        AttemptError: bad input; the model has no such context.
+    """
+    most = (settings.signature_params.get("engine") or {}).get(MAX_MODEL_LEN)
+    if most is None:
+        return facts
+    if int(most) > facts.context_length:
+        raise bad_input(
+            f"with.engine.maxModelLen is {most:,}, and the model reads {facts.context_length:,}"
+            " tokens",
+            "lower it; a longer context stands in the model's config.json",
+        )
+    return replace(facts, context_length=int(most))
 
 
 def _installed(library: str) -> bool:

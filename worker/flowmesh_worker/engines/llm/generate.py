@@ -8,13 +8,11 @@ generated: nothing of that action is published.
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flowmesh_core.dataset.schema import ColumnType, Schema
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_worker.engine_api import (
-    DatasetInput,
     HostSettings,
     Progress,
     Result,
@@ -26,12 +24,15 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.json_schemas import JsonSchema
 from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
-from flowmesh_worker.engines.llm.requests import Backend, Completion
-from flowmesh_worker.engines.llm.sampling_run import CompletionSample, SampledBatch, draw
+from flowmesh_worker.engines.llm.completion_columns import CompletionColumns
+from flowmesh_worker.engines.llm.sampling_run import SampledBatch, draw
 from flowmesh_worker.engines.llm.serving_calls import ServingCalls
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
+
+if TYPE_CHECKING:
+    from flowmesh_worker.engines.llm.requests import Backend
 
 _CAPACITY = 64
 _SCHEMA = "with.jsonSchema"
@@ -79,9 +80,9 @@ class LlmGenerate:
         drawn = await draw(work, work.params, source, self._backend, self._tokenizing, progress)
         if schema is not None:
             await asyncio.to_thread(_require, schema, drawn)
-        output = str(work.params.get("output", "completion"))
-        rows = [_row(sample, completion, output) for sample, completion in drawn]
-        return Result({"rows": Rows(rows, _schema(source, output))}, drawn.usage)
+        written = CompletionColumns(work.params, self._tokenizing)
+        rows = await asyncio.to_thread(written.rows, drawn)
+        return Result({"rows": Rows(rows, written.schema(source))}, drawn.usage)
 
     def serves(self) -> tuple[tuple[str, ...], int]:
         """Returns the paths that the loaded engine answers: none without vLLM. See ``Serves``."""
@@ -126,23 +127,3 @@ def _require(schema: JsonSchema, drawn: SampledBatch) -> None:
                     completion.text[:_SHOWN_CHARS],
                 )
             )
-
-
-def _row(sample: CompletionSample, completion: Completion, output: str) -> dict[str, Any]:
-    return {
-        **sample.row,
-        output: completion.text,
-        "finish_reason": completion.finish_reason,
-        "sample": sample.index,
-    }
-
-
-def _schema(source: DatasetInput, output: str) -> Schema:
-    return Schema.of(
-        {
-            **source.manifest.schema.types(),
-            output: ColumnType.STRING,
-            "finish_reason": ColumnType.STRING,
-            "sample": ColumnType.INT,
-        }
-    )

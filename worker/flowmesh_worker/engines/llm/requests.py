@@ -28,6 +28,16 @@ class Sampling:
         max_tokens: limit of a completion.
         stop: strings that end it and are not part of it.
         json_schema: what the completion must satisfy, or None.
+        repetition_penalty: divides (or, below 0, multiplies) logits of tokens of prompt and
+            completion; 1 leaves them.
+        presence_penalty: taken off the logits of tokens of the completion.
+        frequency_penalty: likewise, as often as each occurs.
+        min_tokens: nothing but ``max_tokens`` ends a shorter completion.
+        stop_token_ids: tokens that end it.
+        bad_words: texts that it does not have.
+        include_stop: whether what ended it is part of it.
+        ignore_eos: whether the model's end tokens are tokens as any other.
+        no_repeat_ngram: tokens of which no sequence occurs twice; 0 for no limit.
     """
 
     temperature: float = 1.0
@@ -37,6 +47,15 @@ class Sampling:
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     json_schema: Mapping[str, Any] | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_tokens: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    bad_words: tuple[str, ...] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+    no_repeat_ngram: int = 0
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> "Sampling":
@@ -50,6 +69,15 @@ class Sampling:
             "max_tokens": int(params.get("maxTokens", 256)),
             "stop": tuple(params.get("stop") or ()),
             "json_schema": params.get("jsonSchema"),
+            "repetition_penalty": float(params.get("repetitionPenalty", 1.0)),
+            "presence_penalty": float(params.get("presencePenalty", 0.0)),
+            "frequency_penalty": float(params.get("frequencyPenalty", 0.0)),
+            "min_tokens": int(params.get("minTokens", 0)),
+            "stop_token_ids": tuple(params.get("stopTokenIds") or ()),
+            "bad_words": tuple(params.get("badWords") or ()),
+            "include_stop": bool(params.get("includeStop", False)),
+            "ignore_eos": bool(params.get("ignoreEos", False)),
+            "no_repeat_ngram": int(params.get("noRepeatNgram", 0)),
         }
         if temperature == 0.0 or top_p == 0.0:
             return cls(temperature=1.0, top_k=1, **tail)

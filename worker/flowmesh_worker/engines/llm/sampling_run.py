@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_worker.engine_api import DatasetInput, Progress, TreeInput, Usage, Work
+from flowmesh_worker.engines.chat_style import ChatStyle
 from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.requests import (
     Backend,
@@ -18,7 +19,7 @@ from flowmesh_worker.engines.llm.requests import (
     Sampling,
     sample_seed,
 )
-from flowmesh_worker.engines.prompts import Prompt
+from flowmesh_worker.engines.prompts import Prompt, Rendered
 from flowmesh_worker.engines.tokens import Tokenizing
 
 Key = tuple[bytes, int]
@@ -34,21 +35,24 @@ class CompletionSample:
         number: of the row in its chunk, from 1.
         index: of the sample in its row, from 0.
         key: identifies the request.
+        rendered: the row's prompt.
     """
 
     row: Mapping[str, Any]
     number: int
     index: int
     key: Key
+    rendered: Rendered
 
 
 @dataclass(frozen=True, slots=True)
 class SampledBatch:
-    """The samples of an action in the order of its rows, with their completions."""
+    """The samples of an action in the order of its rows, with their completions and prompts."""
 
     samples: Sequence[CompletionSample]
     completions: Mapping[Key, Completion]
     usage: Usage
+    prompts: Mapping[Key, Sequence[int]]
 
     def __iter__(self) -> Iterator[tuple[CompletionSample, Completion]]:
         """Iterates over (sample, completion) in order."""
@@ -81,7 +85,8 @@ async def draw(
     tokens_in = sum(len(r.token_ids) for r in requests.values())
     tokens_out = sum(c.tokens_out for c in done.values())
     usage = Usage(units=tokens_in + tokens_out, tokens_in=tokens_in, tokens_out=tokens_out)
-    return SampledBatch(samples, done, usage)
+    prompts = {key: r.token_ids for key, r in requests.items()}
+    return SampledBatch(samples, done, usage, prompts)
 
 
 class _RequestBatch:
@@ -121,17 +126,19 @@ def _prepare(
     work: Work, params: Mapping[str, Any], source: DatasetInput, tokenizing: Tokenizing
 ) -> tuple[Sequence[CompletionSample], dict[Key, Request]]:
     """Renders and tokenises every row, so that bad rows fail before a request is sent."""
-    prompt, sampling = Prompt(params), Sampling.from_params(params)
+    prompt, sampling, style = Prompt(params), Sampling.from_params(params), ChatStyle(params)
     step_seed, per_row = int(params.get("seed", 0)), int(params.get("samples", 1))
     adapter = work.inputs.get(ADAPTER)
     samples: list[CompletionSample] = []
     requests: dict[Key, Request] = {}
     for number, row in enumerate(source.rows(), 1):
         rendered = prompt.render(row, number)
-        name, token_ids = rendered.canonical(), tokenizing.encode(rendered, number)
+        name = rendered.canonical()
+        token_ids = tokenizing.encode(rendered, number, style=style)
+        tokenizing.require_min_tokens_fit(token_ids, sampling.min_tokens, number)
         for index in range(per_row):
             key = (name, index)
-            samples.append(CompletionSample(row, number, index, key))
+            samples.append(CompletionSample(row, number, index, key, rendered))
             if key in requests:
                 continue
             requests[key] = Request(

@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from flowmesh_worker.engines.llm.requests import Backend
 
 _CAPACITY = 64
-_JUDGE_PARAMS = ("prompt", "messages", "system", "maxTokens", "stop", "seed", "jsonSchema")
+_JUDGE_PARAMS = (
+    *("prompt", "messages", "messagesFrom", "messagesFormat", "system"),
+    *("maxTokens", "stop", "seed", "jsonSchema"),
+)
 
 
 @dataclass(frozen=True, slots=True)

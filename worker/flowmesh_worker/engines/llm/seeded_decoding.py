@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from flowmesh_worker.engines.llm.logit_limits import limit, token_sequences
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.torch_model import TorchModel
 
@@ -25,6 +26,8 @@ class SampledSequence:
         tokens: generated so far.
         finish_reason: empty while it runs.
         text_end: where a stop string cuts the text; -1 without one.
+        ended_by_token: whether a stop token of the request ended it.
+        bad_words: the tokens of texts that it does not have; None before its first token.
     """
 
     request: Request
@@ -33,6 +36,8 @@ class SampledSequence:
     tokens: list[int] = field(default_factory=list)
     finish_reason: str = ""
     text_end: int = -1
+    ended_by_token: bool = False
+    bad_words: list[list[int]] | None = None
 
 
 def draw_together(
@@ -108,12 +113,18 @@ def _advance(
     if draw.finish_reason or draw.stopped:
         return 0
     sampling = draw.request.sampling
+    ends = frozenset(sampling.stop_token_ids) | (frozenset() if sampling.ignore_eos else eos)
+    if draw.bad_words is None:
+        draw.bad_words = token_sequences(sampling.bad_words, tokenizer)
+    limit(logits, sampling, draw.request.token_ids, draw.tokens, ends, draw.bad_words)
     token = choose(logits, sampling, generator)
     draw.tokens.append(token)
     draw.grew(1)
-    if token in eos:
+    is_long_enough = len(draw.tokens) >= sampling.min_tokens
+    if token in ends and is_long_enough:
         draw.finish_reason = "stop"
-    elif sampling.stop and (end := _stop_at(draw.tokens, sampling.stop, tokenizer)) >= 0:
+        draw.ended_by_token = token in sampling.stop_token_ids
+    elif sampling.stop and (end := _stop_at(draw.tokens, sampling, tokenizer)) >= 0:
         draw.finish_reason, draw.text_end = "stop", end
     elif (
         len(draw.tokens) >= sampling.max_tokens
@@ -123,14 +134,27 @@ def _advance(
     return token
 
 
-def _stop_at(tokens: list[int], stop: Sequence[str], tokenizer: Any) -> int:
+def _stop_at(tokens: list[int], sampling: Sampling, tokenizer: Any) -> int:
+    """Returns where the first stop string ends the text; -1 where there is none.
+
+    One that lies within the first ``min_tokens`` tokens does not count.
+    """
+    if len(tokens) <= sampling.min_tokens:
+        return -1
     text = tokenizer.decode(tokens, skip_special_tokens=True)
-    found = [at for s in stop if (at := text.find(s)) >= 0]
+    first = tokenizer.decode(tokens[: sampling.min_tokens], skip_special_tokens=True)
+    found = [
+        at + (len(s) if sampling.include_stop else 0)
+        for s in sampling.stop
+        if (at := text.find(s, max(0, len(first) - len(s) + 1))) >= 0
+    ]
     return min(found, default=-1)
 
 
 def _completion(draw: SampledSequence, tokenizer: Any) -> Completion:
-    text = tokenizer.decode(draw.tokens, skip_special_tokens=True)
+    left_out = draw.ended_by_token and not draw.request.sampling.include_stop
+    tokens = draw.tokens[:-1] if left_out else draw.tokens
+    text = tokenizer.decode(tokens, skip_special_tokens=True)
     if draw.text_end >= 0:
         text = text[: draw.text_end]
     return Completion(text, draw.finish_reason or "length", len(draw.tokens))

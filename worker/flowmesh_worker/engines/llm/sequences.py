@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowmesh_worker.engines.chat_messages import ASSISTANT, Message
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.prompts import Prompt, Rendered, RowTemplate
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -22,6 +23,8 @@ class RewardText:
             AttemptError: bad input; not exactly one of text, prompt and messages is given.
         """
         given = [n for n in ("text", "prompt", "messages") if params.get(n) is not None]
+        if params.get("messagesFrom") is not None and "messages" not in given:
+            given.append("messages")
         if len(given) != 1:
             raise bad_input(
                 "method: reward takes one of text, prompt (with completion) and messages",
@@ -47,7 +50,8 @@ class RewardText:
         end = self._completion.render(row, number) if self._completion else ""
         if not rendered.messages:
             return tokenizing.encode(Rendered(text=rendered.text + end), number, ended=True)
-        messages = (*rendered.messages, *([("assistant", end)] if self._completion else []))
+        answer = [Message(ASSISTANT, end)] if self._completion else []
+        messages = (*rendered.messages, *answer)
         return tokenizing.encode(Rendered(messages=messages), number, ended=True)
 
 

@@ -24,6 +24,7 @@ from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts
 
+_SHOWN_CHARS = 400
 _STREAM_EVERY = 16
 """Tokens between two reports of one request's progress."""
 
@@ -71,9 +72,17 @@ class VllmBackend:
         """
         adaptable = await asyncio.to_thread(_adaptable, facts, settings)
         start = prepare_start(facts, settings, adaptable)
-        (process, engine), thread = await start_on_thread(
-            lambda: (GrammarProcess.fork(facts.path), start())
-        )
+        try:
+            (process, engine), thread = await start_on_thread(
+                lambda: (GrammarProcess.fork(facts.path), start())
+            )
+        except (ValueError, NotImplementedError) as e:
+            if not settings.signature_params.get("engine"):
+                raise
+            raise bad_input(
+                f"vLLM refuses with.engine here: {str(e)[-_SHOWN_CHARS:]}",
+                "correct it, or use a pool whose devices have what it needs",
+            ) from e
         return cls(engine, thread, facts.context_length, GrammarLimits(process), adaptable)
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
@@ -103,6 +112,11 @@ class VllmBackend:
         text, tokens, reason = [], 0, "length"
         prompt = tokens_input(list(request.token_ids), cache_salt=request.cache_salt or None)
         params = sampling_params(request.sampling, request.seed)
+        if request.sampling.no_repeat_ngram:
+            raise bad_input(
+                "noRepeatNgram needs transformers: vLLM has no such limit",
+                "set with.implementation: transformers, or use penalties",
+            )
         if params.structured_outputs is not None:
             await self.grammars.require(params.structured_outputs, request.cache_salt)
         adapter = request.adapter and await self._adapters.request_for(request.adapter)
@@ -199,6 +213,7 @@ def prepare_start(
         "devices": len(settings.devices),
         "tensor_parallel": int(params.get("tensorParallel", 1)),
         "pooling": pooling,
+        "engine": params.get("engine") or {},
         "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)
@@ -220,6 +235,14 @@ def sampling_params(sampling: Sampling, seed: int) -> Any:
         min_p=sampling.min_p,
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
+        repetition_penalty=sampling.repetition_penalty,
+        presence_penalty=sampling.presence_penalty,
+        frequency_penalty=sampling.frequency_penalty,
+        min_tokens=sampling.min_tokens,
+        stop_token_ids=list(sampling.stop_token_ids),
+        bad_words=list(sampling.bad_words),
+        include_stop_str_in_output=sampling.include_stop,
+        ignore_eos=sampling.ignore_eos,
         seed=seed,
         output_kind=RequestOutputKind.DELTA,
         stream_interval=_STREAM_EVERY,

@@ -13,6 +13,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from flowmesh_core.catalog.engine_settings import KV_CACHE_DTYPE, QUANTIZATION
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.sampling_draws import use_in_core
 from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes
@@ -30,8 +31,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         dtype: the dtype to run in.
         sizes: sequences, step and cache.
         fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, ``adapted``, the names
-            of the layers that adapters change (None for all that vLLM supports), and ``pooling``,
-            empty for an engine that generates.
+            of the layers that adapters change (None for all that vLLM supports), ``pooling``,
+            empty for an engine that generates, and ``engine``, the settings of that parameter.
 
     The calling thread must live as long as the engine: on a CPU the kernel kills the engine core
     when the thread that forked it ends, so that it also dies with a killed host.
@@ -69,6 +70,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         # Compact JSON: a small model may otherwise generate blanks until its limit.
         structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
         distributed_executor_backend="uni" if in_core else None,
+        quantization=fields["engine"].get(QUANTIZATION),
+        kv_cache_dtype=fields["engine"].get(KV_CACHE_DTYPE, "auto"),
         **_runner_arguments(fields["pooling"]),
         **_adapter_arguments(sizes, fields, on_cpu=on_cpu),
     )

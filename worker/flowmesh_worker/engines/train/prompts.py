@@ -84,7 +84,7 @@ def read_prompts(
     return Examples(parts[0], parts[1], longest + room.completion, {"rows_dropped": dropped})
 
 
-def _prompt(rendered: Rendered) -> str | list[dict[str, str]]:
+def _prompt(rendered: Rendered) -> str | list[dict[str, Any]]:
     if rendered.messages:
-        return [{"role": role, "content": content} for role, content in rendered.messages]
+        return [m.for_template() for m in rendered.messages]
     return rendered.text

@@ -5,7 +5,7 @@ from typing import Any
 
 from flowmesh_worker.engine_api import Work
 from flowmesh_worker.engines.errors import bad_input
-from flowmesh_worker.engines.prompts import Prompt
+from flowmesh_worker.engines.prompts import chat_of
 from flowmesh_worker.engines.train.engine import TrainEngine
 from flowmesh_worker.engines.train.examples import Example, Examples, assemble, templates
 from flowmesh_worker.engines.train.tokens import IGNORED, TrainingTokenizer
@@ -22,7 +22,7 @@ class TrainSft(TrainEngine):
 
     def read(self, work: Work, tokenizer: Any, limit: int) -> Examples:
         """See :meth:`TrainEngine.read`; examples have ``input_ids`` and ``labels``."""
-        reader = _Reader(work.params, TrainingTokenizer(tokenizer), limit)
+        reader = SftReader(work.params, TrainingTokenizer(tokenizer), limit)
         return assemble(work.dataset("rows").rows(), work.params, reader.read)
 
     def build(self, session: Any) -> Any:
@@ -50,17 +50,30 @@ class TrainSft(TrainEngine):
         )
 
 
-class _Reader:
+class SftReader:
     """Turns a row into its tokens and labels."""
 
     def __init__(self, params: Mapping[str, Any], tokens: TrainingTokenizer, limit: int) -> None:
+        """Compiles the templates, or names the column of chats.
+
+        Args:
+            params: of ``train.sft``.
+            tokens: of the model.
+            limit: the most tokens of an example.
+
+        Raises:
+            AttemptError: bad input; not exactly one kind of text is given.
+        """
         self._params = params
         self._tokens = tokens
         self._limit = limit
         given = [n for n in ("text", "completion", "messages") if params.get(n) is not None]
+        if params.get("messagesFrom") is not None and "messages" not in given:
+            given.append("messages")
         if len(given) != 1:
             raise bad_input(
-                "with takes one of text, completion or messages", "give exactly one of the three"
+                "with takes one of text, completion or messages (or messagesFrom)",
+                "give exactly one of the three",
             )
         self._what = given[0]
         if params.get("prompt") is not None and self._what != "completion":
@@ -69,9 +82,10 @@ class _Reader:
                 "write the prompt into it, or use completion",
             )
         self._templates = templates(params, "text", "prompt", "completion")
-        self._chat = Prompt({"messages": params["messages"]}) if self._what == "messages" else None
+        self._chat = chat_of(params) if self._what == "messages" else None
 
     def read(self, row: Mapping[str, Any], number: int) -> tuple[Example | None, int, bool]:
+        """Returns the example of a row, its tokens, and whether it was cut; see ``assemble``."""
         ids, labels = self._whole(row, number)
         if not ids:
             raise bad_input(f"row {number} renders to an empty text", "write something into it")

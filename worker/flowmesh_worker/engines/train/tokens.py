@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from flowmesh_worker.engines.chat_messages import Message
 from flowmesh_worker.engines.errors import bad_input
 
 IGNORED = -100
@@ -40,12 +41,12 @@ class TrainingTokenizer:
         return ids, len(self.text(prompt)) if prompt else 0
 
     def chat(
-        self, messages: Sequence[tuple[str, str]], number: int, assistant_only: bool
+        self, messages: Sequence[Message], number: int, assistant_only: bool
     ) -> tuple[list[int], list[int]]:
         """Returns the tokens of a chat and their labels.
 
         Args:
-            messages: (role, content).
+            messages: of the chat.
             number: the row's number from 1, for errors.
             assistant_only: whether only the assistant's tokens are learned.
 
@@ -64,16 +65,16 @@ class TrainingTokenizer:
         learned = encoded["assistant_masks"]
         return ids, [i if m else IGNORED for i, m in zip(ids, learned, strict=True)]
 
-    def asked(self, messages: Sequence[tuple[str, str]], number: int) -> list[int]:
+    def asked(self, messages: Sequence[Message], number: int) -> list[int]:
         """Returns the tokens of a chat up to the assistant's answer; see :meth:`chat`."""
         self._template(assistant_only=False)
         encoded = self._in_template(messages, number, add_generation_prompt=True)
         return list(encoded["input_ids"])
 
     def _in_template(
-        self, messages: Sequence[tuple[str, str]], number: int, **options: Any
+        self, messages: Sequence[Message], number: int, **options: Any
     ) -> Mapping[str, Any]:
-        chat = [{"role": role, "content": content} for role, content in messages]
+        chat = [m.for_template() for m in messages]
         try:
             encoded: Mapping[str, Any] = self._tokenizer.apply_chat_template(
                 chat, return_dict=True, **options
