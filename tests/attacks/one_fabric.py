@@ -38,7 +38,7 @@ def nothing_compiles_here(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise AssertionError("a workflow was read in the control plane")
 
-    for name in ("parse_object", "compile_workflow"):
+    for name in ("read_object", "compile_workflow"):
         monkeypatch.setattr(f"flowmesh_control.evaluators.compilation.{name}", refused)
     monkeypatch.setattr("flowmesh_core.graph.cel.parse", refused)
     monkeypatch.setattr("flowmesh_core.graph.columns.undeclared", refused)

@@ -69,7 +69,7 @@ def outputs(
     run: Annotated[
         str,
         typer.Argument(
-            help="Uid, beginning of a uid, or name of a run; RUN/OUTPUT for one of its outputs.",
+            help="Uid, beginning of a uid, or name of a run, or RUN/OUTPUT for one of its outputs.",
             show_default="the latest",
         ),
     ] = "",
@@ -110,7 +110,10 @@ def outputs(
 
 def sql(
     query: Annotated[
-        str, typer.Argument(help="A SELECT; each data set among the outputs is a table.")
+        str,
+        typer.Argument(
+            help="A SELECT over the data sets among the outputs, which are tables by name."
+        ),
     ],
     run: RunOption = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show.")] = 40,
