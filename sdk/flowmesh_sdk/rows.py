@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flowmesh_api.decoding import decode
+from flowmesh_sdk import sql
 from flowmesh_sdk.errors import FlowMeshError
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
@@ -92,6 +93,16 @@ class Rows:
         except ImportError as e:
             raise FlowMeshError("datasets is not installed", remedy="pip install datasets") from e
         return datasets.Dataset.from_list(self.to_list())
+
+    def sql(self, query: str) -> "pyarrow.Table":
+        """Returns the rows of a SELECT over the table ``rows``, made on this machine.
+
+        It needs ``pip install 'flowmesh-fabric-sdk[sql]'``.
+
+        Raises:
+            FlowMeshError: the query is wrong.
+        """
+        return sql.query(query, {"rows": self.to_arrow})
 
     def __repr__(self) -> str:
         """Shows how many there are; reads nothing."""

@@ -13,6 +13,8 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
+from flowmesh_sdk import sql
+from flowmesh_sdk.errors import FlowMeshError
 from flowmesh_sdk.rows import Rows
 
 
@@ -50,29 +52,11 @@ def query_outputs(query: str, *, run: str, limit: int, place: Target, as_json: b
 def _ask(
     http: ApiClient, uid: str, names: list[str], query: str, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
-    # Imported here: it loads in a tenth of a second.
-    import duckdb  # noqa: PLC0415
-
-    with duckdb.connect() as database:
-        for name in names:
-            if name in query:  # only what may be asked for is downloaded
-                table = Rows(http, f"/v1/runs/{uid}/outputs/{name}", count=None).to_arrow()
-                database.register(name, table)
-        # The query may come from anywhere: it reads the outputs, and no file or address.
-        database.execute("SET enable_external_access = false; SET lock_configuration = true")
-        try:
-            statements = duckdb.extract_statements(query)
-            if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
-                raise CliError("it is not one SELECT", ExitCode.USAGE, where="the query")
-            table = database.sql(query).fetch_arrow_table()
-        except duckdb.Error as e:
-            tables = ", ".join(f'"{name}"' for name in names)
-            raise CliError(
-                str(e).strip().splitlines()[0],
-                ExitCode.USAGE,
-                where="the query",
-                remedy=f"the tables are {tables}",
-            ) from e
+    outputs = {n: Rows(http, f"/v1/runs/{uid}/outputs/{n}", count=None) for n in names}
+    try:
+        table = sql.query(query, {name: rows.to_arrow for name, rows in outputs.items()})
+    except FlowMeshError as e:
+        raise CliError(e.message, ExitCode.USAGE, where=e.where, remedy=e.remedy) from e
     rows = table.slice(0, limit).to_pylist()
     return [{name: _plain(value) for name, value in row.items()} for row in rows], table.num_rows
 
