@@ -6,6 +6,7 @@
 #   DIR=path    the plugin that `make plugin` installs
 #   SEEDS=a-b   the worlds that `make soak` simulates
 #   BEFORE=path the checkout that `make bench-dispatch-pairs` compares with
+#   REGISTRY=prefix, FLAVORS="..."  of the images that `make images` builds
 #   JOBS="..."  the jobs that `make nightly` runs, by name or group; all without it
 
 SHELL := /bin/bash
@@ -46,6 +47,8 @@ endif
 BIN := $(VENV)/bin
 DIR ?= examples/plugin
 SEEDS ?= 0-199
+REGISTRY ?= localhost
+FLAVORS ?= thin cpu gpu
 
 # No hub and no usage reports: everything that runs here is on this machine.
 export HF_HUB_OFFLINE := 1
@@ -229,12 +232,25 @@ e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
 	@$(if $(KUBECONFIG),:,$(BIN)/python -m e2e.cluster prepare-full)
 	@$(BIN)/python -m pytest -q e2e/scenarios e2e/attacks $(ARGS)
 
-.PHONY: dist
-dist: $(UV) ## build what a release publishes of Python: the wheels of fabric and client, into dist/
-	@rm -rf dist build sdk/build
+# What a release publishes. The release workflow calls these three and nothing else.
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
+HELM ?= $(or $(shell command -v helm),.cache/e2e/bin/helm)
+
+.PHONY: dist images chart
+dist: $(UV) ## build the wheels of fabric and client, and an archive of the sources, into dist/
+	@rm -rf dist/*.whl dist/*.tar.gz build sdk/build
 	@for folder in sdk .; do $(UV) build --system-certs --quiet --wheel --out-dir dist $$folder; done
+	@git archive --prefix=flowmesh-fabric-$(VERSION)/ --output=dist/flowmesh-fabric-$(VERSION).tar.gz HEAD
 	@rm -rf build sdk/build
 	@ls dist
+
+images: ## build the images with docker, podman or buildah: REGISTRY=prefix, FLAVORS="thin cpu gpu"
+	@hack/build_images.sh "$(VERSION)" "$(REGISTRY)" $(FLAVORS)
+
+chart: ## check the Helm chart and package it into dist/
+	@[ -x "$(HELM)" ] || { echo "error: no helm: install it, or run 'make cluster-up', which builds one" >&2; exit 1; }
+	@$(HELM) lint --strict --quiet charts/flowmesh
+	@$(HELM) package charts/flowmesh --destination dist
 
 .PHONY: clean
 clean: ## remove what make made: environment, tools, caches

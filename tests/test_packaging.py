@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 
@@ -99,3 +100,18 @@ def _run(*command: str | Path, env: dict[str, str] | None = None) -> str:
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_release_calls_the_targets_that_build_it_and_nothing_else() -> None:
+    (workflow,) = (ROOT / ".github" / "workflows").iterdir()
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    commands = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    assert commands == ["make dist images chart"]
+
+
+def test_the_chart_has_the_version_of_the_fabric_and_its_own_custom_resources() -> None:
+    chart = yaml.safe_load((ROOT / "charts" / "flowmesh" / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}
+    crds = ROOT / "charts" / "flowmesh" / "crds"
+    assert not crds.is_symlink()
+    assert list(crds.glob("*.yaml"))
