@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from conftest import program
 from jobs import job
 
-pytestmark = [pytest.mark.slow, pytest.mark.nightly, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 BUILD = """
 import json, sys
