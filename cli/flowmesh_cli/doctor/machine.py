@@ -163,6 +163,6 @@ def _is_synchronised() -> bool:
     state = ctypes.create_string_buffer(_TIMEX_BYTES)
     if ctypes.CDLL(None).adjtimex(state) < 0:
         return True
-    return not int.from_bytes(state[_STATUS_OFFSET : _STATUS_OFFSET + 4], sys.byteorder) & (
+    return not int.from_bytes(state.raw[_STATUS_OFFSET : _STATUS_OFFSET + 4], sys.byteorder) & (
         _UNSYNCHRONISED
     )

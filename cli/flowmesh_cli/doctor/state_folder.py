@@ -25,17 +25,17 @@ def check_state_folder(state: StateDir) -> Iterator[Check]:
     rights = check_rights(state.path)
     yield rights
     yield check_disk(state.path, shutil.disk_usage(_existing(state.path)).free)
-    yield check_owner(state)
     if rights.level is not CheckLevel.PROBLEM:
+        yield check_owner(state)
         yield check_key(state)
 
 
 def check_rights(folder: Path) -> Check:
     """Checks that this user can use a folder, or create it, and that others cannot."""
     name = "state folder"
-    if not folder.exists():
+    if not os.path.exists(folder):
         above = _existing(folder)
-        if above.is_dir() and os.access(above, _USE):
+        if os.path.isdir(above) and os.access(above, _USE):
             return ok(name, f"{folder} is not there yet and can be created")
         return problem(name, f"{folder} cannot be created in {above}", _OTHER_FOLDER)
     if not folder.is_dir():
@@ -91,5 +91,8 @@ def check_key(state: StateDir) -> Check:
 
 
 def _existing(folder: Path) -> Path:
-    """Returns the folder, or the nearest one above that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
+    """Returns the folder, or the nearest one above that exists and that this user may find.
+
+    ``os.path`` says no where ``Path`` raises: below a folder that others may not enter.
+    """
+    return next(path for path in (folder, *folder.parents) if os.path.exists(path))

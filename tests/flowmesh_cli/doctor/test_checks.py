@@ -1,6 +1,7 @@
 """What each check of ``fmesh doctor`` calls ok, a warning, or a problem."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -120,6 +121,25 @@ def test_a_state_folder_must_be_usable_and_private(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
     assert state_folder.check_rights(file).level is PROBLEM
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+@pytest.mark.parametrize("below", [0o700, 0o755])
+def test_the_folder_of_another_user_is_a_problem_and_no_error(below: int) -> None:
+    with tempfile.TemporaryDirectory() as outer:  # others cannot enter pytest's own folders
+        state = StateDir(Path(outer) / ".flowmesh")
+        state.prepare()
+        Path(outer).chmod(below)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                os.setuid(65534)
+                found = {c.name: c.level for c in state_folder.check_state_folder(state)}
+                code = 0 if found == {"state folder": PROBLEM, "disk": found["disk"]} else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_owner_of_a_state_folder_is_named(tmp_path: Path) -> None:
