@@ -6,13 +6,19 @@ from pathlib import Path
 import pytest
 import typer.main
 
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
+from flowmesh_cli.verbs.run import checked
+from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import FailureKind
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+SKILL, LLMS = ROOT / "SKILL.md", ROOT / "llms.txt"
+PAGES = [ROOT / "README.md", SKILL, LLMS, *sorted((ROOT / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\(([^)#:]+?)(?:#[^)]*)?\)")
-COMMAND = re.compile(r"(?:`|^\$ )fmesh ([a-z][a-z-]*)", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^\$ |^)(?:\.venv/bin/)?fmesh ([a-z][a-z-]*)", re.MULTILINE)
+CALL = re.compile(r"`fmesh ([^`]+)`")
 TEST = re.compile(r"`((?:tests|e2e|examples|docs)/[\w./-]+)`")
 
 
@@ -61,3 +67,35 @@ def test_troubleshooting_names_kinds_of_failure_that_exist() -> None:
     kinds = {kind.value for kind in FailureKind}
     assert len(named) >= 10
     assert [n for n in named if n not in kinds] == []
+
+
+@pytest.mark.parametrize("page", [SKILL, LLMS], ids=lambda p: p.name)
+def test_a_page_for_assistants_names_commands_with_options_that_they_have(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    calls = [call.split() for call in CALL.findall(page.read_text())]
+    assert {"validate", "plan", "run", "outputs", "why", "engines"} <= {words[0] for words in calls}
+    for name, *words in calls:
+        known = {o for p in commands[name].params for o in (*p.opts, *p.secondary_opts)}
+        assert {w for w in words if w.startswith("-")} <= known, name
+    catalog = load_catalog()
+    engines = {words[1] for words in calls if words[0] == "engines" and len(words) > 1} - {"NAME"}
+    assert engines <= set(catalog.names())
+
+
+def test_the_skill_is_short_and_its_workflow_is_valid(tmp_path: Path) -> None:
+    text = SKILL.read_text()
+    assert text.startswith("---\nname: flowmesh\ndescription: ")
+    assert len(text.splitlines()) < 80
+    (flow,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "flow.yaml"
+    file.write_text(flow)
+    (source,) = checked(WorkflowSelection([file])).workflows
+    assert source.plan is not None
+    assert [step.path for step in source.plan.steps] == ["add"]
+
+
+def test_the_exit_codes_of_the_skill_are_those_of_the_command() -> None:
+    named = {
+        int(code) for code in re.findall(r"(\d): ", SKILL.read_text().partition("Exit code")[2])
+    }
+    assert named == {c.value for c in ExitCode if 0 < c < ExitCode.CANCELLED}

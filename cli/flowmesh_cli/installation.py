@@ -18,7 +18,7 @@ class _Origin(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Origin)
-_DISTRIBUTION = "flowmesh-fabric"
+DISTRIBUTION = "flowmesh-fabric"
 _PINS = Path("constraints")
 
 
@@ -31,13 +31,25 @@ def install_command(extra: str) -> str:
     """
     folder = _checkout()
     what, pins = (f"{folder}[{extra}]", folder / _PINS) if folder else (f".[{extra}]", _PINS)
-    command = (
-        f"{_uv()} pip install --python {sys.executable} '{what}'"
-        f" -c {pins / ('gpu.txt' if extra == 'worker-gpu' else 'cpu.txt')}"
-    )
+    command = f"{_uv()} pip install --python {sys.executable} '{what}' -c {pins / _pins_of(extra)}"
     if extra == "worker-cpu":
         command += f" --overrides {pins / 'overrides-cpu.txt'}"
     return command if folder else f"in a checkout of FlowMesh: {command}"
+
+
+def worker_extra() -> str:
+    """Returns the worker extra for this machine: the one for GPUs where it has NVIDIA's driver."""
+    return "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
+
+
+def pins_file(extra: str) -> Path | None:
+    """Returns the file with the tested versions for an extra; None without the source tree."""
+    folder = _checkout()
+    return folder / _PINS / _pins_of(extra) if folder else None
+
+
+def _pins_of(extra: str) -> str:
+    return "gpu.txt" if extra == "worker-gpu" else "cpu.txt"
 
 
 def _uv() -> str:
@@ -55,7 +67,7 @@ def _checkout() -> Path | None:
 def _installed_from() -> Path | None:
     """Returns the folder that pip or uv recorded (PEP 610)."""
     try:
-        recorded = metadata.distribution(_DISTRIBUTION).read_text("direct_url.json")
+        recorded = metadata.distribution(DISTRIBUTION).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
         return None
     if recorded is None:

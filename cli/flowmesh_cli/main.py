@@ -11,6 +11,7 @@ import typer
 
 from flowmesh_cli.commands import (
     artifacts,
+    doctor,
     explain,
     fabric,
     keys,
@@ -47,6 +48,7 @@ for group in (
     withhold,
     keys,
     request_log,
+    doctor,
 ):
     group.add_to(app)
 

@@ -7,6 +7,8 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
+from flowmesh_api.v1.enums import Sharing
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.plan import Forecast, PlannedStep
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.plan import show
@@ -43,6 +45,17 @@ def shown(capsys: pytest.CaptureFixture[str], *steps: PlannedStep) -> dict[str, 
     show(Terminal(as_json=False), forecast(*steps))
     lines = capsys.readouterr().out.splitlines()
     return {"": lines[-1].strip(), **{line.split()[0]: line for line in lines[1:-1]}}
+
+
+def test_a_plan_shows_with_whom_results_would_be_shared(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown(capsys, HIT)["its"].strip() == "its results are shared with no other namespace"
+    planned = msgspec.structs.replace(forecast(HIT), scopes=("ns-b", "group-g"))
+    for policies, text in (
+        ([CachePolicy("p", Sharing.GROUP, "g", ("b", "c"))], "c (group g; cache policy p)"),
+        (None, "group g"),
+    ):
+        show(Terminal(as_json=False), planned, policies)
+        assert text in capsys.readouterr().out.splitlines()[1]
 
 
 def test_a_step_that_was_never_measured_has_no_estimate(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from flowmesh_cli.connection.target import HERE, Target, placed
-from flowmesh_cli.errors import guarded
+from flowmesh_cli.errors import CliError, guarded
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.options import JsonOption
 
 PANEL = "Fabric"
@@ -21,7 +22,12 @@ def add_to(app: typer.Typer) -> None:
     cache.command("gc")(guarded(placed(collect)))
     cache.command("purge")(guarded(placed(purge)))
     app.add_typer(cache, name="cache", rich_help_panel=PANEL)
-    policies = typer.Typer(no_args_is_help=True, help="List, set or delete cache policies.")
+    policies = typer.Typer(
+        no_args_is_help=True,
+        invoke_without_command=True,
+        help="List, set or delete cache policies.",
+    )
+    policies.callback()(guarded(placed(own_policies)))
     policies.command("list")(guarded(placed(list_policies)))
     policies.command("set")(guarded(placed(set_policies)))
     policies.command("delete")(guarded(placed(drop_policy)))
@@ -83,6 +89,38 @@ def purge(
     from flowmesh_cli.verbs.cache import purge_results  # noqa: PLC0415
 
     purge_results(namespace=namespace, engine=engine, yes=yes, place=place, as_json=json)
+
+
+def own_policies(
+    invocation: typer.Context,
+    mine: Annotated[
+        bool, typer.Option("--mine", help="Show with whom a namespace shares results.")
+    ] = False,
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace that --mine is for.")
+    ] = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """List, set or delete cache policies."""
+    if invocation.invoked_subcommand is None and mine:
+        from flowmesh_cli.verbs.fabric import show_own_policies  # noqa: PLC0415
+
+        show_own_policies(namespace=namespace, place=place, as_json=json)
+        return
+    given = [name for name in invocation.params if _is_given(invocation, name)]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise CliError(
+            f"{options} of `policies` has no effect here",
+            ExitCode.USAGE,
+            remedy="write options behind the subcommand; --mine stands without one",
+        )
+
+
+def _is_given(invocation: typer.Context, name: str) -> bool:
+    source = invocation.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def list_policies(place: Target = HERE, json: JsonOption = False) -> None:

@@ -5,12 +5,11 @@ the command that installs them, instead of starting a worker that cannot run the
 """
 
 import importlib.util
-import shutil
 from collections.abc import Sequence
 
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.installation import install_command
+from flowmesh_cli.installation import install_command, worker_extra
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_control.evaluators.compilation import check_engine_variants
@@ -92,12 +91,11 @@ def _remedy(engines: set[str]) -> str:
         return (
             "install the package that provides the engine through a `flowmesh.engines` entry point"
         )
-    extra = "worker-gpu" if shutil.which("nvidia-smi") else "worker-cpu"
     python = unsupported()
     version = f" ({python})" if python else ""
     return (
-        f"{install_command(extra)}{version}; or run it on a cluster whose workers have them:"
-        " `fmesh submit --cluster FILE`"
+        f"{install_command(worker_extra())}{version}; or run it on a cluster whose workers have"
+        " them: `fmesh submit --cluster FILE`"
     )
 
 

@@ -5,7 +5,6 @@ import contextlib
 import logging
 import os
 import secrets
-import socket
 import tempfile
 import threading
 import time
@@ -22,11 +21,11 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.control import ListenAddress, serve_control
 from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
+from flowmesh_cli.local.ports import HOST, is_free
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_control.observability.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
 
-HOST = "127.0.0.1"
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
 
@@ -220,7 +219,7 @@ class LocalFabric:
     def _choose_port(self) -> int:
         """Returns the requested port, else a killed owner's, else 0 for any."""
         wanted, previous = self._options.port, self._ownership.previous
-        if wanted and not _is_free(wanted):
+        if wanted and not is_free(wanted):
             self._ownership.release(leave=previous)
             raise CliError(
                 f"port {wanted} is in use",
@@ -229,7 +228,7 @@ class LocalFabric:
                 remedy="choose another, or 0 for any",
             )
         if not wanted and previous is not None and not self._is_reader:
-            return previous.port if _is_free(previous.port) else 0
+            return previous.port if is_free(previous.port) else 0
         return wanted
 
 
@@ -261,13 +260,3 @@ def _log_to(path: Path) -> None:
 
 def _port_of(url: str) -> int:
     return int(url.rpartition(":")[2])
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True

@@ -1,20 +1,39 @@
-"""Changes the master keys of a state folder."""
+"""Checks and changes the master keys of a state folder."""
 
 import asyncio
 from pathlib import Path
 
 from flowmesh_control.auth.master_key import (
     FILE,
+    find_key_ring,
     new_ring,
     read_ring,
     with_new_key,
     without_key,
     write_ring,
 )
-from flowmesh_control.records.current_keys import adopt_keys
+from flowmesh_control.records.current_keys import adopt_keys, read_keys
 from flowmesh_core.sharing.key_ring import KeyRing
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.store import open_store
+
+
+def checked_keys(folder: Path) -> tuple[str, ...]:
+    """Returns the ids of a folder's keys; none where it has never been used. Changes nothing.
+
+    Raises:
+        FlowMeshError: others can read the keys, or they are damaged, missing, or not those of the
+            folder's records.
+    """
+    ring = find_key_ring(folder)
+    if ring is None:
+        return ()
+    store = open_store(folder)
+    try:
+        asyncio.run(read_keys(store.records, ring))
+    finally:
+        store.close()
+    return tuple(key_id for key_id, _ in ring.secrets)
 
 
 def add_key(path: Path) -> str:

@@ -14,7 +14,8 @@ _USD_PER_CPU_HOUR = Decimal("0.04")
 _USD_PER_GIB_HOUR = Decimal("0.005")
 _W_PER_CPU, _IDLE_W_PER_CPU = 8.0, 2.0
 _MEMORY_SHARE = 0.85
-_LEAST_MIB = 1024
+LEAST_MIB = 1024
+"""What a worker is given on a machine with less."""
 _OTHER_DEVICE = (Decimal("1.00"), 300.0, 50.0)
 _DEVICES: tuple[tuple[str, tuple[Decimal, float, float]], ...] = (
     ("b200", (Decimal("5.50"), 1000.0, 140.0)),
@@ -46,8 +47,8 @@ def shares(workers: int) -> list[MachineShare]:
     if not workers:
         return []
     cpus = max(1, psutil.cpu_count() or 1)
-    memory_mib = int(psutil.virtual_memory().available * _MEMORY_SHARE) >> 20
-    each_mib = max(_LEAST_MIB, memory_mib // workers)
+    memory_mib = available_mib()
+    each_mib = max(LEAST_MIB, memory_mib // workers)
     price = _USD_PER_CPU_HOUR * cpus + _USD_PER_GIB_HOUR * (memory_mib // 1024)
     without_devices = MachineShare(
         memory_mib=each_mib,
@@ -58,6 +59,11 @@ def shares(workers: int) -> list[MachineShare]:
         uses_devices=False,
     )
     return [_with_devices(without_devices), *[without_devices] * (workers - 1)]
+
+
+def available_mib() -> int:
+    """Returns the memory that local workers share, in MiB: most of what is free now."""
+    return int(psutil.virtual_memory().available * _MEMORY_SHARE) >> 20
 
 
 def _with_devices(share: MachineShare) -> MachineShare:

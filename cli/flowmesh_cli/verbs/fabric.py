@@ -12,8 +12,13 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.run import put_policies as put
 from flowmesh_cli.views import formatting
+from flowmesh_cli.views.sharing import labels_text, shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
+from flowmesh_core.sharing.namespace_selection import selects
+from flowmesh_core.sharing.scopes import ScopePlan, plan_scopes
+
+_DEFAULT_NAMESPACE = "default"
 
 
 def show_workers(*, place: Target, as_json: bool) -> None:
@@ -69,6 +74,50 @@ def show_policies(*, place: Target, as_json: bool) -> None:
         for p in policies
     ]
     terminal.table(["policy", "scope", "group", "min trust", "namespaces"], rows)
+
+
+def show_own_policies(*, namespace: str, place: Target, as_json: bool) -> None:
+    """Shows which policies select a namespace, and with whom it shares results."""
+    terminal = Terminal(as_json=as_json)
+    with query_fabric(place) as http:
+        wanted = namespace or http.namespace or http.default_namespace or _DEFAULT_NAMESPACE
+        policies = http.get("/v1/policies", list[CachePolicy])
+    plan = plan_scopes(policies, wanted)
+    own = [p for p in policies if selects(p, wanted, {})]
+    by_label = [p for p in policies if p.labels and p not in own]
+    shared = shared_scope(policies, wanted, plan.publish)
+    if as_json:
+        terminal.answer(
+            {
+                "namespace": wanted,
+                "scope": plan.publish,
+                "policies": [p.name for p in own],
+                "shared_with": shared.namespaces,
+                "shared_with_labels": shared.labels,
+                "policies_by_label": [p.name for p in by_label],
+            }
+        )
+        return
+    terminal.text(f"results of namespace {wanted} are {sharing_text(shared)}")
+    if own:
+        named = ", ".join(p.name for p in own)
+        terminal.text(f"  selected by cache policy {named}; {_terms(plan)}")
+    for policy in by_label:
+        terminal.text(
+            f"  cache policy {policy.name} selects namespaces with {labels_text(policy)}:"
+            f" scope {policy.scope.value}{' ' + policy.group if policy.group else ''}"
+        )
+
+
+def _terms(plan: ScopePlan) -> str:
+    """Returns the other terms of a namespace's policy."""
+    return ", ".join(
+        [
+            f"least trust {plan.min_trust}",
+            f"prefix caches {'shared' if plan.shares_prefixes else 'private'}",
+            f"runs of other namespaces {'not named' if plan.unattributed else 'named'}",
+        ]
+    )
 
 
 def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None:

@@ -6,15 +6,18 @@ from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.quotas import QuotaUsage
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
+from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import POLL_S
+from flowmesh_cli.views.quota import left_text
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.views.steps import title, titles_of
 
@@ -31,13 +34,27 @@ def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
             else:
                 show_summaries(terminal, runs)
                 show_fabric(terminal, fabric)
+                _show_quota(terminal, http, http.namespace or http.default_namespace)
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
-        names = {} if as_json else titles_of(all_runs(http))
-    if as_json:
-        terminal.answer(status)
-    else:
-        show_run(terminal, status, time.time(), names)
+        if as_json:
+            terminal.answer(status)
+            return
+        show_run(terminal, status, time.time(), titles_of(all_runs(http)))
+        _show_quota(terminal, http, status.namespace)
+
+
+def _show_quota(terminal: Terminal, http: ApiClient, namespace: str) -> None:
+    """Writes what is left of a namespace's quota, where it has one and the user may see it.
+
+    A laptop has no quotas, and is not asked.
+    """
+    if not isinstance(http, ClusterGateway):
+        return
+    usage = http.where_allowed("/v1/quota", QuotaUsage, namespace=namespace)
+    text = left_text(usage) if usage is not None else ""
+    if text:
+        terminal.text(text)
 
 
 def cancel_run(run: str, *, reason: str, yes: bool, place: Target, as_json: bool) -> None:

@@ -1,10 +1,11 @@
 """``fmesh plan``: predicts hits, cost and time from published results and learned costs."""
 
 import time
+from collections.abc import Sequence
 
 import typer
 
-from flowmesh_api.v1.fabric import WorkerStatus
+from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
 from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_cli.attach import attach
 from flowmesh_cli.connection.client import ApiClient
@@ -18,7 +19,9 @@ from flowmesh_cli.verbs.plan_batch import plan_batch, show_quotes
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
+from flowmesh_cli.views.sharing import shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_core.sharing.scopes import is_shared
 
 UNKNOWN = "?"
 """Shown in place of a value that is not based on a measurement."""
@@ -36,11 +39,12 @@ def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> No
         if not place.is_cluster:  # a cluster's pools may grow from zero
             _wait_for_workers(session.http)
         forecasts = [forecast(session.http, source) for source in sources.workflows]
+        policies = session.http.where_allowed("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(forecasts)
     else:
         for found in forecasts:
-            show(terminal, found)
+            show(terminal, found, policies)
     refusals = [f"{f.namespace}/{f.name}: {r}" for f in forecasts for r in f.refusals]
     for refusal in refusals:
         terminal.note(f"refused: {refusal}")
@@ -66,11 +70,12 @@ def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
         if not place.is_cluster:
             _wait_for_workers(session.http)
         plans = [plan_batch(session.http, file) for file in chosen.files]
+        policies = session.http.where_allowed("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(plans)
         return
     for found in plans:
-        show(terminal, found.forecast)
+        show(terminal, found.forecast, policies)
         show_quotes(terminal, found)
 
 
@@ -81,10 +86,19 @@ def _wait_for_workers(http: ApiClient) -> None:
         time.sleep(_POLL_S)
 
 
-def show(terminal: Terminal, forecast: Forecast) -> None:
-    """Writes a forecast: a line per step, and the sums of the known values."""
+def show(
+    terminal: Terminal, forecast: Forecast, policies: Sequence[CachePolicy] | None = None
+) -> None:
+    """Writes a forecast: a line per step, and the sums of the known values.
+
+    Args:
+        terminal: to write to.
+        forecast: of one workflow.
+        policies: of the fabric; None where the user may not see them.
+    """
     searched = ", ".join(map(formatting.scope, forecast.scopes))
     terminal.text(f"{forecast.namespace}/{forecast.name} (searches results of {searched})")
+    terminal.text(f"  its results are {_sharing(forecast, policies)}")
     headings = [
         "step",
         "engine",
@@ -103,6 +117,14 @@ def show(terminal: Terminal, forecast: Forecast) -> None:
         f"  {formatting.count(forecast.actions, 'known action')}, "
         f"{formatting.count(forecast.hits, 'hit')}, {_sums(forecast)}"
     )
+
+
+def _sharing(forecast: Forecast, policies: Sequence[CachePolicy] | None) -> str:
+    """Returns with whom results are shared; a namespace publishes to the last of its scopes."""
+    scope = forecast.scopes[-1]
+    if policies is None and is_shared(scope):
+        return f"shared ({formatting.scope(scope)})"
+    return sharing_text(shared_scope(policies or (), forecast.namespace, scope))
 
 
 def _sums(forecast: Forecast) -> str:

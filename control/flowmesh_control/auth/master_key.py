@@ -63,20 +63,39 @@ def load_key_ring(state_dir: Path) -> KeyRing:
         FlowMeshError: others can read it, it is damaged, or it is missing from a used folder.
         StoreError: it cannot be read or created.
     """
+    found = find_key_ring(state_dir)
+    if found is not None:
+        return found
     path = state_dir / FILE
     try:
-        if not path.exists():
-            if state_dir.joinpath(*_CURRENT).exists():
-                raise FlowMeshError(
-                    "the master key is missing, and this folder's records are sealed with it",
-                    where=str(path),
-                    remedy="restore it from a copy, or accept the loss of all results and runs:"
-                    " fmesh keys adopt --lose-results",
-                )
-            _create(path, encode_ring(new_ring()))
+        _create(path, encode_ring(new_ring()))
         return read_ring(path)
     except OSError as e:
         raise store_error(e, str(path)) from e
+
+
+def find_key_ring(state_dir: Path) -> KeyRing | None:
+    """Reads the ring of a state folder; returns None where the folder has never been used.
+
+    Raises:
+        FlowMeshError: others can read it, it is damaged, or it is missing from a used folder.
+        StoreError: it cannot be read.
+    """
+    path = state_dir / FILE
+    try:
+        if path.exists():
+            return read_ring(path)
+        used = state_dir.joinpath(*_CURRENT).exists()
+    except OSError as e:
+        raise store_error(e, str(path)) from e
+    if used:
+        raise FlowMeshError(
+            "the master key is missing, and this folder's records are sealed with it",
+            where=str(path),
+            remedy="restore it from a copy, or accept the loss of all results and runs:"
+            " fmesh keys adopt --lose-results",
+        )
+    return None
 
 
 def read_ring(path: Path) -> KeyRing:

@@ -119,7 +119,7 @@ def plan_scopes(
         differing = _difference(first, other)
         if differing:
             raise SpecError([_conflict(namespace, chosen.name, policy.name, differing)])
-    sharing = [p for p in every if _publishes_to(p, first.publish)]
+    sharing = [p for p in every if publishes_to(p, first.publish)]
     deciding = [*selecting, *sharing]
     return replace(
         first,
@@ -145,10 +145,11 @@ def _unattributed(policy: CachePolicy) -> bool:
 
 def reference_generation(policies: Iterable[CachePolicy], scope: str) -> int:
     """Returns a scope's generation: the highest of the policies whose namespaces publish to it."""
-    return max((p.reference_generation for p in policies if _publishes_to(p, scope)), default=0)
+    return max((p.reference_generation for p in policies if publishes_to(p, scope)), default=0)
 
 
-def _publishes_to(policy: CachePolicy, scope: str) -> bool:
+def publishes_to(policy: CachePolicy, scope: str) -> bool:
+    """Whether namespaces that a policy selects publish to a scope."""
     if policy.scope is Sharing.GROUP:
         return scope == group_scope(policy.group)
     if policy.scope is Sharing.ALL:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from flowmesh_api.v1.quotas import QuotaLimit, QuotaUsage
+from flowmesh_api.v1.quotas import QuotaLimit, QuotaUnit, QuotaUsage
 from flowmesh_cli.connection.target import HERE
 from flowmesh_cli.verbs import quota
+from flowmesh_cli.views.quota import left_text
 
 
 class Answering:
@@ -54,3 +55,17 @@ def test_without_a_quota_it_shows_that_nothing_is_bounded(
 ) -> None:
     text = shown(monkeypatch, capsys, QuotaUsage("team-b"))
     assert "no FlowMeshQuota selects namespace team-b: nothing is bounded" in text
+
+
+def test_status_shows_what_is_left_of_the_limits_that_are_counted() -> None:
+    limits = (
+        QuotaLimit("unfinished runs", 200.0, 12.0),
+        QuotaLimit("plans a minute", 30.0),
+        QuotaLimit("stored", float(1 << 40), float(1 << 39), QuotaUnit.BYTES),
+        QuotaLimit("dollars in 24 h", 5.0, 6.25, QuotaUnit.USD),
+    )
+    assert left_text(QuotaUsage("team-b", "every-team", 3.0, limits)) == (
+        "left of team-b's quota every-team: unfinished runs 188 of 200, stored 512 GiB of 1 TiB,"
+        " dollars in 24 h $0 of $5.00"
+    )
+    assert left_text(QuotaUsage("team-b")) == ""

@@ -22,6 +22,7 @@ _ROOT = Path("/sys/fs/cgroup")
 _OWN = Path("/proc/self/cgroup")
 _WORKER_GROUP = "flowmesh-worker"
 _CONTROLLERS = ("memory", "pids")
+_VERSION_2 = 2
 _ROUNDS_MAX = 1_000
 _numbers = itertools.count(1)
 
@@ -57,6 +58,17 @@ class CallGroups(Protocol):
         ...
 
 
+def groups_version(root: Path = _ROOT) -> int:
+    """Returns the version of the mounted control groups: 2, 1, or 0 where there are none.
+
+    Args:
+        root: where they are mounted.
+    """
+    if (root / "cgroup.controllers").exists():
+        return _VERSION_2
+    return 1 if (root / _CONTROLLERS[0]).is_dir() else 0
+
+
 def open_groups(root: Path = _ROOT, own: Path = _OWN) -> CallGroups:
     """Returns what creates groups below this process's own, after a trial.
 
@@ -70,7 +82,7 @@ def open_groups(root: Path = _ROOT, own: Path = _OWN) -> CallGroups:
     try:
         paths = _own_paths(own)
         groups: CallGroups
-        if (root / "cgroup.controllers").exists():
+        if groups_version(root) == _VERSION_2:
             groups = GroupsV2(root / paths[""].lstrip("/"))
         else:
             groups = GroupsV1({name: _below(root / name, paths[name]) for name in _CONTROLLERS})

@@ -1,0 +1,1 @@
+"""The checks of ``fmesh doctor``: what the first hour needs of this machine and installation."""
