@@ -115,8 +115,8 @@ def make_table(
 def plain(document: Any) -> Any:
     """Converts structs to JSON values with every field, so that scripts need no defaults."""
     if isinstance(document, msgspec.Struct):
-        fields = document.__struct_fields__
-        return {name: plain(getattr(document, name)) for name in fields}
+        values = {name: getattr(document, name) for name in document.__struct_fields__}
+        return {n: plain(value) for n, value in values.items() if value is not msgspec.UNSET}
     if isinstance(document, dict):
         return {str(key): plain(value) for key, value in document.items()}
     if isinstance(document, list | tuple):
