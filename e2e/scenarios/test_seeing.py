@@ -42,7 +42,7 @@ def work(fabric: Fabric, teams: list[str]) -> None:
         for team in (first, second):
             fabric.submit(team, f"sums-{n}", sums(f"sum(n) + {n}"))
             fabric.submit(team, f"sleep-{n}", {"steps": [sleep(0.5)]})
-    fabric.submit(first, "broken", sums("sum(nothing_such)"))
+    fabric.submit(first, "broken", sums("sum(cast('nothing_such' as int))"))
     fabric.submit(third, "rich", {"steps": [sleep(90)], "budgetUsd": "2"})
     for n in range(4):
         for team in (first, second):

@@ -87,7 +87,8 @@ def over(fabric: Fabric, names: set[str]) -> bool:
 
 
 def spec(number: int, n: int) -> dict[str, Any]:
-    query = "select sum(n) as total from rows" if n else "select sum(nothing_such) from rows"
+    what = "n" if n else "cast('nothing_such' as int)"
+    query = f"select sum({what}) as total from rows"
     return {
         "ttlSecondsAfterFinished": TTL_S,
         "inputs": {"numbers": {"rows": [{"n": number if n % 2 else i} for i in range(10)]}},

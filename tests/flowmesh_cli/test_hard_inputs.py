@@ -52,8 +52,8 @@ def test_missing_columns_known_only_to_the_worker_are_reported_before_the_engine
     (model / "config.json").write_text("{}")  # no engine could load this
     first = {
         "name": "first",
-        "uses": "data.sql",
-        "with": {"query": "select 'x' as question, 'y' as target"},
+        "uses": "code.python",
+        "with": {"code": "def main():\n  return [{'question': 'x', 'target': 'y'}]"},
     }
     rows = {"inputs": {"rows": "first.rows"}}
     wants = {

@@ -41,16 +41,8 @@ MEND = "correct with.query"
 PLAIN = "return strings, finite numbers"
 MAY_EXIT = "it may have called os._exit()"
 CASES = {
-    "a column that SQL does not find": sql(
-        "select nope from rows", 'Referenced column "nope" not found', MEND, rows=[{"q": "1"}]
-    ),
     "an SQL error on the data": sql(
         "select cast('x' as int) as v", "Could not convert string 'x' to INT32 (line 1", MEND
-    ),
-    "two columns of one name": sql(
-        "select 1 as x, 2 as x",
-        "the result has 'x' more than once",
-        "give each column a name of its own",
     ),
     "SQL that gives NaN": sql(
         "select 'nan'::double as a",
@@ -63,12 +55,6 @@ CASES = {
         "raise the step's timeout",
         kind="timeout",
         timeout="1s",
-    ),
-    "columns that differ in case alone": sql(
-        "select * from rows",
-        "input 'rows' has the columns 'A' and 'a', which are one in SQL",
-        "rename one of them",
-        rows=[{"A": 1, "a": 2}],
     ),
     "a column that no row has": sql(
         "select x from rows", 'Referenced column "x" not found', "input 'rows' has no rows", rows=[]
@@ -180,6 +166,23 @@ def test_the_fabric_keeps_serving_after_all_hard_steps_together(
 ) -> None:
     assert len(told) == len(CASES)
     fabric.still_serves()
+
+
+@pytest.mark.parametrize(
+    ("query", "row", "reason"),
+    [
+        ("select nope from rows", {"q": "1"}, 'Referenced column "nope" not found'),
+        ("select 1 as x, 2 as x", {"q": "1"}, "the result has 'x' more than once"),
+        ("select * from rows", {"A": 1, "a": 2}, "'A' and 'a', which are one in SQL"),
+    ],
+)
+def test_a_query_that_cannot_work_is_refused_before_anything_runs(
+    fabric: SharedFabric, query: str, row: dict[str, Any], reason: str
+) -> None:
+    done = fabric.run(workflow(sql(query, "", "", rows=[row])))
+    assert done.returncode == ExitCode.USAGE
+    assert reason in done.stderr
+    assert not done.stdout
 
 
 def test_a_failed_condition_is_reported_in_plain_words(fabric: SharedFabric) -> None:

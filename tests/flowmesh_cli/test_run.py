@@ -178,7 +178,7 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """Returns a folder with three ended runs, two of them failed, and the output."""
     folder = tmp_path_factory.mktemp("three")
     flows.questions(folder)
-    wrong = {"query": "select missing from rows"}
+    wrong = {"query": "select cast('missing' as int) as answer, question, target from rows"}
     raises = {"code": PRINTS + "  raise ValueError('no')"}
     fine = {"code": "def main(rows):\n  print('good bye')\n  return rows"}
     steps: dict[str, dict[str, Any]] = {

@@ -236,7 +236,7 @@ async def test_a_failed_run_names_its_failed_step_and_a_remedy(fabric: Fabric) -
     fabric.worker("local-w1")
     broken = {
         **DOUBLE,
-        "steps": [{**DOUBLE["steps"][0], "with": {"query": "select nothing_such from rows"}}],
+        "steps": [{**DOUBLE["steps"][0], "with": {"query": "select cast('nothing_such' as int)"}}],
         "outputs": {"doubled": "double.rows"},
     }
     status = await fabric.ended(await fabric.submit(workflow("broken", broken)))

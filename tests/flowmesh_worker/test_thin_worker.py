@@ -9,6 +9,7 @@ import pytest
 DATA = {
     "code.component",
     "code.python",
+    "data.metrics",
     "data.sql",
     "dataset.import",
     "eval.exact-match",

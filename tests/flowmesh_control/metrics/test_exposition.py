@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 BROKEN: dict[str, Any] = {
     **DOUBLE,
-    "steps": [{**DOUBLE["steps"][0], "with": {"query": "select nothing_such from rows"}}],
+    "steps": [{**DOUBLE["steps"][0], "with": {"query": "select cast('nothing_such' as int)"}}],
     "outputs": {"doubled": "double.rows"},
 }
 GOES_ON = (
