@@ -17,7 +17,7 @@ from tests.flowmesh_store.published import published
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_worker.failures import FREE_SPACE
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 DISK_MIB = 96
 MODEL_BYTES = 8_000_000

@@ -11,7 +11,7 @@ import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, fmesh
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.nightly
 
 TEAMS = ("team-a", "team-b", "team-c")
 WITHIN_S = 1000.0
