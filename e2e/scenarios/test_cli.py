@@ -64,6 +64,16 @@ ZONES = {"zone-holder": "a", "zone-far": "b", "zone-near": "a"}
 """Pools of one worker. Of equal ones the first by name would be chosen, which is the far one."""
 IN_ZONES = {
     "steps": [
+        # An engine in both, since one that runs is worth more than content in the zone.
+        *(
+            {
+                "name": f"warm-{name}",
+                "uses": "data.sql",
+                "with": {"query": f"select '{name}' as name"},
+                "resources": {"labels": {"where": name}},
+            }
+            for name in ("zone-far", "zone-near")
+        ),
         {
             "name": "make",
             "uses": "data.sql",
@@ -74,6 +84,7 @@ IN_ZONES = {
             "name": "use",
             "uses": "data.sql",
             "inputs": {"t": "make.rows"},
+            "after": ["warm-zone-far", "warm-zone-near"],
             "with": {"query": "select max(t) as t from t"},
             "resources": {"labels": {"test": "zones"}, "antiLabels": {"where": "zone-holder"}},
         },
@@ -81,6 +92,7 @@ IN_ZONES = {
 }
 
 
+@pytest.mark.full
 def test_work_goes_to_the_zone_that_has_its_content(user: User) -> None:
     def spec(name: str) -> dict[str, Any]:
         return {
@@ -107,8 +119,10 @@ def test_work_goes_to_the_zone_that_has_its_content(user: User) -> None:
             until(lambda n=name: kube.get("fmwp", n, here)["status"]["ready"] == 1, name, 120)
         (run,) = user.answer("run", "zones.yaml")["runs"]
         assert run["phase"] == "Succeeded"
+        zones = {w["shape"]["pool"]: w["shape"]["zone"] for w in user.answer("workers")}
+        assert {name: zones.get(name) for name in ZONES} == ZONES
         said = user.fmesh("why", "use").stdout
-        assert "flowmesh-pool-zone-near-" in said, said
+        assert "flowmesh-pool-zone-near-" in said, user.fmesh("explain", "use").stdout
 
 
 def test_a_user_cannot_submit_to_a_namespace_of_another_tenant(
