@@ -119,8 +119,6 @@ def test_work_goes_to_the_zone_that_has_its_content(user: User) -> None:
             until(lambda n=name: kube.get("fmwp", n, here)["status"]["ready"] == 1, name, 120)
         (run,) = user.answer("run", "zones.yaml")["runs"]
         assert run["phase"] == "Succeeded"
-        zones = {w["shape"]["pool"]: w["shape"]["zone"] for w in user.answer("workers")}
-        assert {name: zones.get(name) for name in ZONES} == ZONES
         said = user.fmesh("why", "use").stdout
         assert "flowmesh-pool-zone-near-" in said, user.fmesh("explain", "use").stdout
 
