@@ -109,9 +109,6 @@ def test_a_release_calls_the_targets_that_build_it_and_nothing_else() -> None:
     assert commands == ["make dist images chart"]
 
 
-def test_the_chart_has_the_version_of_the_fabric_and_its_own_custom_resources() -> None:
+def test_the_chart_has_the_version_of_the_fabric() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "flowmesh" / "Chart.yaml").read_text())
     assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}
-    crds = ROOT / "charts" / "flowmesh" / "crds"
-    assert not crds.is_symlink()
-    assert list(crds.glob("*.yaml"))
