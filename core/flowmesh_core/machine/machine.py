@@ -169,9 +169,8 @@ class Machine:
         """
         state = self.state
         _HANDLERS[type(event)](state, event, now_s)
-        orphans, ends = state.orphaned_attempts, state.orphaned_ends.by_action
-        while state.touched or orphans or ends:
-            if orphans or ends:
+        while state.touched or state.orphaned_ends or state.orphaned_attempts:
+            if state.orphaned_ends or state.orphaned_attempts:
                 attempts.adopt_orphans(state, now_s)
             touched, state.touched = state.touched, {}
             for uid in touched:

@@ -37,35 +37,31 @@ class OrphanedEnd(msgspec.Struct, frozen=True, gc=False):
 
 
 class OrphanedEnds:
-    """Orphaned ends by action, of each worker at most ``ENDS_MAX``.
+    """Orphaned ends by action, of each worker at most ``ENDS_MAX``."""
 
-    Attributes:
-        by_action: read only.
-    """
-
-    __slots__ = ("_counts", "by_action")
+    __slots__ = ("_by_action", "_counts")
 
     def __init__(self) -> None:
-        self.by_action: dict[ActionKey, OrphanedEnd] = {}
+        self._by_action: dict[ActionKey, OrphanedEnd] = {}
         self._counts = Counter[str]()
 
     def __len__(self) -> int:
         """Returns how many there are."""
-        return len(self.by_action)
+        return len(self._by_action)
 
     def add(self, key: ActionKey, orphan: OrphanedEnd) -> bool:
         """Adds an end in place of an earlier one of the action; False where there are too many."""
         if self._counts[orphan.worker] >= ENDS_MAX:
             return False
-        if key in self.by_action:
+        if key in self._by_action:
             self.pop(key)
-        self.by_action[key] = orphan
+        self._by_action[key] = orphan
         self._counts[orphan.worker] += 1
         return True
 
     def pop(self, key: ActionKey) -> OrphanedEnd:
         """Removes and returns the end of an action."""
-        orphan = self.by_action.pop(key)
+        orphan = self._by_action.pop(key)
         self._counts[orphan.worker] -= 1
         if not self._counts[orphan.worker]:
             del self._counts[orphan.worker]
@@ -73,8 +69,8 @@ class OrphanedEnds:
 
     def items(self) -> ItemsView[ActionKey, OrphanedEnd]:
         """Returns actions and ends."""
-        return self.by_action.items()
+        return self._by_action.items()
 
     def values(self) -> ValuesView[OrphanedEnd]:
         """Returns the ends."""
-        return self.by_action.values()
+        return self._by_action.values()
