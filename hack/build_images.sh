@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds the images that a release publishes, with docker, podman or buildah, whichever is there.
 # Called by `make images`: build_images.sh VERSION REGISTRY FLAVOR... (flavors of the worker: thin,
-# cpu, gpu).
+# cpu, gpu). BASE is the image to build on, and BUILD_FLAGS has more words for the program, such as
+# the volume with a company's certificates.
 set -euo pipefail
 version=$1
 registry=${2%/}
@@ -21,7 +22,9 @@ fi
 image() { # NAME DOCKERFILE [BUILD ARGUMENT...]
     local name="${registry:+$registry/}$1"
     echo "building $name"
-    "${build[@]}" --quiet --tag "$name" --file "$2" "${@:3}" .
+    # shellcheck disable=SC2086 - words
+    "${build[@]}" --quiet ${BUILD_FLAGS:-} ${BASE:+--build-arg "BASE=$BASE"} \
+        --tag "$name" --file "$2" "${@:3}" .
 }
 
 image "flowmesh-operator:$version" Dockerfile.operator

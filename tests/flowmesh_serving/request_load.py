@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,7 @@ class RefusedError(Exception):
 
 
 @dataclass
-class RequestLoad:
+class RequestLoad(ABC):
     """Requests to a service, each with a question of its own.
 
     Attributes:
@@ -101,9 +102,9 @@ class RequestLoad:
             return
         self.refused += 1
 
+    @abstractmethod
     async def _answer(self, url: str, number: int) -> tuple[object, object]:
         """Asks; returns the right answer and the one that came."""
-        raise NotImplementedError
 
     async def _post(self, url: str, path: str, token: str, body: Any) -> bytes:
         headers = {"Authorization": f"Bearer {token}"}

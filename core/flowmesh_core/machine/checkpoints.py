@@ -17,7 +17,8 @@ from flowmesh_core.machine.attempt_trust import trust_of
 from flowmesh_core.machine.commands import DeleteCorruptBlobs
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey
-from flowmesh_core.machine.model import Action, Attempt, LatestCheckpoint, Run
+from flowmesh_core.machine.latest_checkpoint import LatestCheckpoint
+from flowmesh_core.machine.model import Action, Attempt, Run
 from flowmesh_core.machine.state import State, parse_attempt_id
 from flowmesh_core.protocol.messages import Checkpoint, InputRef
 from flowmesh_core.protocol.results import Artifact

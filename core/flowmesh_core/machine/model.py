@@ -21,6 +21,7 @@ from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.lifecycle_states import ENDED, TRANSITIONS
 from flowmesh_core.machine.commands import LookUp
 from flowmesh_core.machine.events import ActionKey
+from flowmesh_core.machine.latest_checkpoint import LatestCheckpoint
 from flowmesh_core.machine.specs import ActionSpec, PredictedDemand
 from flowmesh_core.machine.suspect_groups import SuspectCase, SuspectGroup
 from flowmesh_core.machine.terms import Question, Subscription, Terms
@@ -46,23 +47,6 @@ class Subscriber(msgspec.Struct, frozen=True, gc=False):
     uid: str
     path: str
     part: int
-
-
-class LatestCheckpoint(msgspec.Struct, eq=False):
-    """The newest checkpoint of an action: a tree, and how far the work was.
-
-    Attributes:
-        time_s: when it was reported.
-        noted: whether it is in the ledgers of the subscribed runs.
-        trust: of all workers whose work it has, the least.
-    """
-
-    digest: Digest
-    done: float
-    size_bytes: int
-    time_s: float
-    noted: bool = False
-    trust: int = 0
 
 
 class Hold(msgspec.Struct, frozen=True):

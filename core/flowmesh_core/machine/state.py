@@ -17,12 +17,12 @@ from flowmesh_core.machine import ledger_counts
 from flowmesh_core.machine.commands import AppendLedgerLine, Command, RunChanged
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import ActionKey, ContentRevoked, NamespaceLimits
+from flowmesh_core.machine.latest_checkpoint import LatestCheckpoint
 from flowmesh_core.machine.model import (
     Action,
     Attempt,
     FailedTries,
     Hold,
-    LatestCheckpoint,
     PendingLookUp,
     Run,
     StepLookUp,
