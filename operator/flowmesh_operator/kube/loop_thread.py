@@ -5,6 +5,7 @@ kopf, which cancels every task of its loop when it ends and installs signal hand
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 
@@ -42,7 +43,8 @@ class LoopThread:
         if not self._thread.is_alive():
             return
         if self._loop is not None and self._stop is not None:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            with contextlib.suppress(RuntimeError):  # closed: the work has ended by itself just now
+                self._loop.call_soon_threadsafe(self._stop.set)
         await asyncio.wait([self._ended], timeout=STOP_S)
 
     def _serve(self) -> None:
