@@ -149,3 +149,19 @@ async def test_a_job_that_another_submits_before_it_waits_is_taken_by_a_further_
         await until(lambda: len(tasks._resting) == COUNT, within_s=10)
         tasks.submit(first, None, ("a",))
         await asyncio.wait_for(done.wait(), 10)
+
+
+async def test_a_job_that_waits_wakes_a_task_for_the_one_behind_it() -> None:
+    begun, go = list[int](), asyncio.Event()
+
+    async def wait(number: int) -> None:
+        begun.append(number)
+        await go.wait()
+
+    async with pool() as tasks:
+        for _ in range(3):  # all tasks rest
+            await asyncio.sleep(0)
+        tasks.submit(wait, 1, ("a",))
+        tasks.submit(wait, 2, ("a",))
+        await until(lambda: begun == [1, 2], within_s=10)
+        go.set()
