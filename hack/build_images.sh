@@ -1,23 +1,27 @@
 #!/usr/bin/env bash
 # Builds the images that a release publishes, with docker, podman or buildah, whichever is there.
 # Called by `make images`: build_images.sh VERSION REGISTRY FLAVOR... (flavors of the worker: thin,
-# cpu, gpu). BASE is the image to build on, and BUILD_FLAGS has more words for the program, such as
+# cpu, gpu). BUILDER names the program, BASE is the image to build on, and BUILD_FLAGS has more words for the program, such as
 # the volume with a company's certificates.
 set -euo pipefail
 version=$1
 registry=${2%/}
 shift 2
 
-if command -v docker > /dev/null; then
-    build=(docker build)
-elif command -v podman > /dev/null; then
-    build=(podman build --layers)
-elif command -v buildah > /dev/null; then
-    build=(buildah bud --isolation chroot --layers)
-else
-    echo "error: no docker, podman or buildah: install one of them" >&2
-    exit 1
-fi
+builder=${BUILDER:-}
+for known in docker podman buildah; do
+    # The program alone does not build: docker may have no daemon, or not be this user's.
+    [ -n "$builder" ] || { "$known" info > /dev/null 2>&1 && builder=$known; } || true
+done
+case "$builder" in
+    docker | podman) build=("$builder" build) ;;
+    buildah) build=(buildah bud --isolation chroot --layers) ;;
+    *)
+        echo "error: cannot build with ${builder:-docker, podman or buildah}:" \
+            "install one of these, or name it with BUILDER=" >&2
+        exit 1
+        ;;
+esac
 
 image() { # NAME DOCKERFILE [BUILD ARGUMENT...]
     local name="${registry:+$registry/}$1"
