@@ -221,7 +221,7 @@ async def test_a_tenant_has_one_of_two_places_while_another_waits() -> None:
     honest = asyncio.create_task(
         compiler.check(workflow("honest", {"steps": [STEP]}, namespace="team-b"))
     )
-    await asyncio.sleep(0)
+    await until(lambda: "team-b" in {w.tenant for w in compiler._places._waiting})
     children()[0].resume()
     assert (await honest).namespace == "team-b"
     assert sum(t.done() for t in hostile) <= 2
