@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.missing_engines import missing_engine_hint
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.build import build_steps
 from flowmesh_core.graph.compile_context import (
@@ -114,8 +115,7 @@ def _read_steps(scope: CompileContext) -> None:
             continue
         contract = scope.catalog.newest(spec.uses)
         if contract is None and spec.uses != UNKNOWN_ENGINE:
-            hint = did_you_mean(spec.uses, scope.catalog.names())
-            scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
+            scope.report((*keys, "uses"), _no_engine(scope, spec.uses))
         total += size(spec.matrix)
         usable = _check_matrix(scope, spec, at)
         partial = usable != spec.matrix
@@ -128,6 +128,12 @@ def _read_steps(scope: CompileContext) -> None:
         scope.report(
             ("spec", "steps"), f"{total} steps after expansion, of at most {scope.limits.steps}"
         )
+
+
+def _no_engine(scope: CompileContext, name: str) -> str:
+    missing = missing_engine_hint(name)
+    hint = f": {missing}" if missing else did_you_mean(name, scope.catalog.names())
+    return f"no engine {name!r}{hint}"
 
 
 def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> dict[str, list[Any]]:

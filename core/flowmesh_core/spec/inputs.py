@@ -1,11 +1,24 @@
 """Inputs of a workflow from outside: content by name, by reference, or written in the file."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from flowmesh_core.spec.fields import DataKey, Name, ObjectName, SpecModel, cel_rules
 
+TEXT_COLUMN = "text"
+
+
+def as_row(value: Any) -> Any:
+    """Returns a row of a file as a mapping: a text is the column ``text``."""
+    return {TEXT_COLUMN: value} if isinstance(value, str) else value
+
+
+Row = Annotated[
+    dict[str, Any],
+    BeforeValidator(as_row),
+    WithJsonSchema({"anyOf": [{"additionalProperties": True, "type": "object"}, {"type": "string"}]}),
+]
 ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap must be given"
 
 
@@ -49,8 +62,10 @@ class InputSpec(SpecModel):
         min_length=1,
         description="A LoRA adapter: ./dir or cas:<reference>.",
     )
-    rows: list[dict[str, Any]] | None = Field(
-        default=None, description="A small data set, written here: a list of rows."
+    rows: list[Row] | None = Field(
+        default=None,
+        description="A small data set, written here: a list of rows. A text is a row with the"
+        " column `text`.",
     )
     config_map: ConfigMapKey | None = Field(
         default=None,

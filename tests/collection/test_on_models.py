@@ -1,0 +1,69 @@
+"""Workflows of the collection that answer and embed run on a small model, and each row counts."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.collection.cases import verify
+from tests.collection.cases_of_models import MODEL_CASES
+from tests.collection.reference import Reference, reference
+from tests.collection.stand_ins import StandIns
+
+import flowmesh_sdk as fm
+
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
+
+MAKE_MODEL = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
+
+
+@pytest.fixture(scope="module")
+def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Returns two small models of different weights."""
+    base = shutil.copytree(tiny_model, tmp_path_factory.mktemp("models") / "base")
+    subprocess.run(
+        [sys.executable, str(MAKE_MODEL), str(base), json.dumps({"second": "bfloat16"})],
+        check=True,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    return {"base": base, "second": base.with_name("second")}
+
+
+@pytest.fixture(scope="module")
+def alone(
+    models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Reference]:
+    with reference(models, tmp_path_factory.mktemp("reference") / "errors") as found:
+        yield found
+
+
+@pytest.mark.parametrize("name", sorted(MODEL_CASES))
+def test_a_workflow_gives_what_transformers_alone_gives(
+    name: str,
+    client: fm.Client,
+    server: StandIns,
+    alone: Reference,
+    models: dict[str, Path],
+) -> None:
+    servers = {
+        "inference_vllm_http_callback": {"callback": f"{server.url}/results"},
+        "rag_query_qdrant": {"qdrant": server.url},
+    }
+    case = replace(MODEL_CASES[name](alone), params=servers.get(name, {}))
+    verify(name, case, client, models)
+
+
+def test_the_users_server_gets_each_completion_once(server: StandIns, alone: Reference) -> None:
+    """Runs after the workflow that sends them."""
+    sent = [
+        {"id": 1, "tags": ["a", "b"], "text": alone.complete("the quick")[0]},
+        {"id": 2, "tags": [], "text": alone.complete('a "lazy" dog')[0]},
+    ]
+    first, changed = server.results[:2], server.results[2:]
+    assert sorted(first, key=lambda r: int(r["id"])) == sent
+    assert len(changed) == len(sent)
