@@ -1,4 +1,4 @@
-"""Workflows that train a model: what it learned is measured by its log-probabilities, or recalled."""
+"""Workflows that train a model: what it learned is measured, or recalled."""
 
 from tests.collection.cases import Case, Inputs, Outputs, Row, equal
 from tests.flowmesh_worker.hub import questions

@@ -75,5 +75,7 @@ CASES = {
     "echo_three_node_graph": Case(
         equal(three_nodes), {"texts": [{"text": "hello"}, {"text": "moon"}]}
     ),
-    "python_two_stage": Case(equal(python), {"numbers": [{"number": 1}, {"number": 2}, {"number": 1}]}),
+    "python_two_stage": Case(
+        equal(python), {"numbers": [{"number": 1}, {"number": 2}, {"number": 1}]}
+    ),
 }

@@ -1,4 +1,4 @@
-"""Completes texts greedily and embeds them, with transformers alone: what engines are compared with.
+"""Completes texts greedily and embeds them, with transformers alone.
 
 Run as a program, since torch and transformers warn while they are imported: each line of standard
 input is a request, an object with `model` (a folder) and `embed`, or `prompt`, `tokens` (the most)

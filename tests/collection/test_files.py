@@ -1,5 +1,5 @@
-"""Every workflow of the collection is a file: one that runs here, that validates, or that is refused
-with the name of what is missing and what to do instead.
+"""Every workflow of the collection is a file: one that runs here, that validates, or that is
+refused with the name of what is missing and what to do instead.
 """
 
 from pathlib import Path
@@ -20,9 +20,7 @@ SEARCH = (
     "'search' is not allowed; use any of 'calculator', 'sql', 'retrieve', 'python', 'http'; for a"
     " search of the web ask a search API with http.request in a step before"
 )
-MEDIA = (
-    "models here read and write text alone; add an engine of your own (docs/engines.md)"
-)
+MEDIA = "models here read and write text alone; add an engine of your own (docs/engines.md)"
 CONTAINER = "no engine 'container.run': no step runs a container image; use code.python"
 SHELL = "no engine 'ssh.shell': a step has no shell for a person"
 DEVICES = "runs on one device; leave it out"

@@ -1,8 +1,6 @@
 """Workflows of the collection that answer and embed run on a small model, and each row counts."""
 
-import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,25 +17,21 @@ import flowmesh_sdk as fm
 
 pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
-MAKE_MODEL = Path(__file__).parents[1] / "flowmesh_worker" / "engines" / "llm" / "tiny_model.py"
-
 
 @pytest.fixture(scope="module")
 def models(tiny_model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Returns two small models of different weights."""
-    base = shutil.copytree(tiny_model, tmp_path_factory.mktemp("models") / "base")
+    folder = tmp_path_factory.mktemp("models")
     subprocess.run(
-        [sys.executable, str(MAKE_MODEL), str(base), json.dumps({"second": "bfloat16"})],
+        [sys.executable, str(Path(__file__).with_name("printable_models.py")), tiny_model, folder],
         check=True,
         env={**os.environ, "HF_HUB_OFFLINE": "1"},
     )
-    return {"base": base, "second": base.with_name("second")}
+    return {name: folder / name for name in ("base", "second")}
 
 
 @pytest.fixture(scope="module")
-def alone(
-    models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Reference]:
+def alone(models: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reference]:
     with reference(models, tmp_path_factory.mktemp("reference") / "errors") as found:
         yield found
 

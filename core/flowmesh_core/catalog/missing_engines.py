@@ -1,4 +1,4 @@
-"""What FlowMesh has no engine for, and what to do instead: for the error about an unknown engine."""
+"""What FlowMesh has no engine for, and what to do instead: for errors of the compiler."""
 
 _PLUGIN = "add an engine of your own (docs/engines.md)"
 _MEDIA = f"models here read and write text alone; {_PLUGIN}"

@@ -25,6 +25,7 @@ from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource, Utility
 from flowmesh_core.graph.references import INPUTS
 from flowmesh_core.graph.step_order import read_after
 from flowmesh_core.graph.topology import find_cycle, order
+from flowmesh_core.graph.unfilled import report_unfilled
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -70,6 +71,7 @@ def compile_workflow(
     scope = CompileContext(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
     read_inputs(scope)
     _read_steps(scope)
+    report_unfilled(scope)
     drafts = {i.path: _draft(scope, e, i) for e in scope.steps.values() for i in e.instances}
     outputs = _outputs(scope)
     imports = _imports(scope, drafts, outputs)
