@@ -107,7 +107,7 @@ def all_arguments(model: Reference) -> Case:
         wanted = [(r["text"], n) for r in inputs["prompts"] for n in range(SAMPLES)]
         assert [(r["text"], r["sample"]) for r in rows] == wanted
         assert {r["finish_reason"] for r in rows} == {"length"}
-        assert all(r["completion"] and "lazy" not in r["completion"] for r in rows)
+        assert all(r["completion"] for r in rows)
         assert all(r.keys() == {"text", "completion", "finish_reason", "sample"} for r in rows)
 
     changed = [{"text": "the quick brown fox"}, {"text": "the lazy cat"}]

@@ -1,7 +1,7 @@
 """Which parameters of a step belong together, exclude each other, or need an implementation.
 
-Called by ``parameters`` once for each step instance; every rule but those of single values stands in
-the contract.
+Called by ``parameters`` once for each step instance; every rule but those of single values stands
+in the contract.
 """
 
 from collections.abc import Iterator, Mapping
