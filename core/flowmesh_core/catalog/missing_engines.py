@@ -1,5 +1,7 @@
 """What FlowMesh has no engine for, and what to do instead: for errors of the compiler."""
 
+from collections.abc import Iterable
+
 _PLUGIN = "add an engine of your own (docs/engines.md)"
 _MEDIA = f"models here read and write text alone; {_PLUGIN}"
 _BY_FAMILY = {
@@ -32,6 +34,14 @@ _BY_NAME = {
 }
 
 
-def missing_engine_hint(name: str) -> str:
-    """Returns what to do in place of an engine of another tool; empty where that is not known."""
-    return _BY_NAME.get(name) or _BY_FAMILY.get(name.partition(".")[0], "")
+def missing_engine_hint(name: str, known: Iterable[str]) -> str:
+    """Returns what to do in place of an engine of another tool; empty where that is not known.
+
+    Args:
+        name: as a step has it.
+        known: the engines that are installed; plugins may have some of a family.
+    """
+    family = name.partition(".")[0]
+    if any(other.startswith(f"{family}.") for other in known):
+        return _BY_NAME.get(name, "")
+    return _BY_FAMILY.get(family, "")

@@ -133,8 +133,9 @@ def _read_steps(scope: CompileContext) -> None:
 
 
 def _no_engine(scope: CompileContext, name: str) -> str:
-    missing = missing_engine_hint(name)
-    hint = f": {missing}" if missing else did_you_mean(name, scope.catalog.names())
+    names = scope.catalog.names()
+    missing = missing_engine_hint(name, names)
+    hint = f": {missing}" if missing else did_you_mean(name, names)
     return f"no engine {name!r}{hint}"
 
 

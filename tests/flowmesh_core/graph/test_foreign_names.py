@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 from tests.flowmesh_core.graph.steps import GENERATE, INPUTS
 
+from flowmesh_core.catalog.missing_engines import missing_engine_hint
+
 TRAIN = {
     "uses": "train.sft",
     "inputs": {"model": "inputs.base", "rows": "inputs.questions"},
@@ -56,3 +58,7 @@ def test_a_typing_error_in_a_tool_gets_no_word_on_searches(problems: Any) -> Non
     agent = {**GENERATE, "uses": "llm.agent", "with": {"prompt": "x", "tools": ["calculater"]}}
     [message] = problems(agent, inputs=INPUTS).values()
     assert message.endswith("did you mean 'calculator'?")
+
+
+def test_a_typing_error_in_an_engine_of_a_plugin_is_answered_with_its_name() -> None:
+    assert missing_engine_hint("image.captoin", ["data.sql", "image.caption"]) == ""
