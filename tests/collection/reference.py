@@ -15,6 +15,7 @@ class Reference:
     def __init__(self, process: "subprocess.Popen[str]", folders: Mapping[str, Path]) -> None:
         self._process = process
         self._folders = folders
+        self._answers: dict[str, Any] = {}
 
     def complete(
         self, prompt: str, tokens: int = 8, model: str = "base", **options: Any
@@ -31,10 +32,12 @@ class Reference:
     def _ask(self, model: str, **request: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request["model"] = str(self._folders[model])
-        self._process.stdin.write(json.dumps(request) + "\n")
-        self._process.stdin.flush()
-        return json.loads(self._process.stdout.readline())
+        line = json.dumps({**request, "model": str(self._folders[model])})
+        if line not in self._answers:
+            self._process.stdin.write(f"{line}\n")
+            self._process.stdin.flush()
+            self._answers[line] = json.loads(self._process.stdout.readline())
+        return self._answers[line]
 
 
 @contextmanager
