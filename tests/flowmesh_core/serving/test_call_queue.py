@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.serving.queue.call_queue import LATELY, CallAdmission, CallQueue
+from flowmesh_core.serving.queue.call_queue import RECENT_CALLS, CallAdmission, CallQueue
 
 
 def test_the_earliest_deadline_runs_next_and_equal_ones_in_order() -> None:
@@ -68,7 +68,7 @@ def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most(
     assert queue.displaced_by("c") == "a2"
 
 
-def test_the_tenant_with_most_calls_leaves_a_place_to_each_that_called_lately() -> None:
+def test_the_tenant_with_most_calls_leaves_a_place_to_each_that_called_recent() -> None:
     queue = CallQueue(2)
     queue.add("b1", 9.0, "b")
     queue.remove("b1")
@@ -84,7 +84,7 @@ def test_a_tenant_that_has_not_called_for_long_has_no_place_left_free() -> None:
     queue = CallQueue(1)
     queue.add("b", 9.0, "b")
     queue.remove("b")
-    for number in range(LATELY):
+    for number in range(RECENT_CALLS):
         queue.add(f"a{number}", 9.0, "a")
         queue.remove(f"a{number}")
     admissions = [queue.add(f"late{n}", 9.0, "a") for n in range(3)]

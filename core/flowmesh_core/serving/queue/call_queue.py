@@ -3,7 +3,7 @@
 A hub has one for each engine instance. It never waits to fill a batch: a call begins at once where
 fewer than ``calls_max`` run. The others wait by deadline, the earliest first, and at most twice
 ``calls_max`` of them. The tenant with most calls leaves a place free for each other tenant that has
-called lately, so that the next call of that one waits without another being refused for it. Where
+called recently, so that the next call of that one waits without another being refused for it. Where
 no place is left all the same, a tenant with fewer calls takes that of a call that waits, of the
 tenant with most: routers do not know what other routers have sent.
 """
@@ -12,7 +12,7 @@ from collections import Counter, deque
 from enum import StrEnum
 
 QUEUED_PER_RUNNING = 2
-LATELY = 100
+RECENT_CALLS = 100
 """So many calls, the last that were admitted, show which tenants call."""
 
 
@@ -37,7 +37,7 @@ class CallQueue:
         self.running: set[str] = set()
         self._waiting: dict[str, float] = {}
         self._tenants: dict[str, str] = {}
-        self._lately: deque[str] = deque(maxlen=LATELY)
+        self._recent: deque[str] = deque(maxlen=RECENT_CALLS)
 
     @property
     def queued(self) -> int:
@@ -63,7 +63,7 @@ class CallQueue:
 
     def _admitted(self, call_id: str, tenant: str) -> None:
         self._tenants[call_id] = tenant
-        self._lately.append(tenant)
+        self._recent.append(tenant)
 
     def _left_free_by(self, tenant: str) -> int:
         """Places that a tenant leaves to others: none unless it has most calls, at most half."""
@@ -71,7 +71,7 @@ class CallQueue:
         own = counts[tenant]
         if own < max(counts.values(), default=0):
             return 0
-        others = sum(counts[other] < own for other in set(self._lately))
+        others = sum(counts[other] < own for other in set(self._recent))
         return min(others, self.queued_max // 2)
 
     def displaced_by(self, tenant: str) -> str | None:
