@@ -6,11 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 from tests.attacks.by_hand import Place, place
-from tests.flowmesh_control.fabric import workflow
+from tests.flowmesh_control.fabric import machine_of, workflow
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.plan import Forecast, PlannedStep
+from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.units import Digest
 
 ROWS = [{"question": f"What is {n} and {n}?"} for n in range(100)]
 BASE = {"model": "smollm2-135m-instruct"}
@@ -103,3 +106,15 @@ async def test_a_budget_within_the_range_is_not_refused(there: Place) -> None:
     assert kept.refusals == ()
     refused, _ = await planned(there, *steps, budgetUsd=f"{forecast.low_nanousd / 2e9:.9f}")
     assert "spec.budgetUsd: at least" in refused.refusals[0]
+
+
+async def test_what_such_workers_have_done_before_is_expected_within_a_factor_of_two(
+    there: Place,
+) -> None:
+    model = machine_of(there.control).state.model
+    model.observe(CostKey("data.sql", Digest("0" * 64)), WorkSize(100.0), 0.5, 1.0, "cpu")
+    forecast, found = await planned(there, picking("select * from rows"))
+    assert found["pick"].sure == "measured"
+    assert forecast.low_seconds < found["pick"].seconds < forecast.high_seconds
+    assert forecast.high_seconds == pytest.approx(2 * forecast.low_seconds)
+    assert forecast.high_nanousd == pytest.approx(2 * forecast.low_nanousd, rel=1e-2)
