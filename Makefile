@@ -155,6 +155,9 @@ bench-%: $(READY) tools ## run bench/NAME.py, e.g. make bench-store
 gpu-check: $(GPU_READY) ## a short real pass of every engine that can use a GPU (ARGS=--on-cpu rehearses it)
 	@PYTHONPATH=$(subst $() ,:,$(addprefix $(CURDIR)/,$(PACKAGES))) $(GPU_BIN)/python bench/gpu_check.py $(ARGS)
 
+bench-plan-range: $(READY) ## what fmesh plan predicts beside ten examples that run (ARGS="--folder DIR --only NAME")
+	@$(BIN)/python bench/plan_range.py $(ARGS)
+
 bench-dispatch-pairs: $(READY) tools ## processor time an action here and in another checkout with its .venv (BEFORE=path)
 	@$(BIN)/python bench/dispatch_pairs.py --before $(BEFORE) $(ARGS)
 

@@ -20,7 +20,10 @@ PACKAGES = (
     *("api", "documents", "core", "store", "control", "operator", "worker", "cli", "sim"),
     *("serving", "sdk"),
 )
-FAMILIES = ("Kind", "State", "Status", "Phase", "Cause", "Condition", "Reason", "ExitCode")
+FAMILIES = (
+    *("Attribute", "Kind", "State", "Status", "Phase", "Cause", "Condition", "Reason"),
+    "ExitCode",
+)
 BEGIN, END = "<!-- names: begin -->", "<!-- names: end -->"
 METRIC = re.compile(r"flowmesh_[a-z0-9_]+")
 BARE_METRIC = re.compile(r"flowmesh_[a-z0-9]+(_[a-z0-9]+)+")

@@ -15,6 +15,7 @@ import graphs  # noqa: E402 - found on the path set above
 import results  # noqa: E402 - as above
 from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
+from plan_range import EXAMPLES, Range, other, with_other_rows  # noqa: E402 - as above
 
 
 @pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing"])
@@ -25,6 +26,23 @@ def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str
     assert "--draft" in done.stdout
     page = results.PAGE.read_text()
     assert results.replaced(page, name, "anew\n") != page
+
+
+def test_a_plan_is_held_where_its_range_has_the_run_and_is_narrow_enough() -> None:
+    assert Range(1.0, 8.0, 4.0).is_held(8.0)
+    assert not Range(1.0, 8.0, 4.0).is_held(2.0)
+    assert not Range(1.0, 2.0, 4.0).is_held(8.0)
+    assert not Range(1.0, 0.0, 4.0).is_held(8.0), "there is no upper end"
+
+
+def test_plans_are_repeated_with_as_many_rows_of_other_texts(tmp_path: Path) -> None:
+    row = {"question": "What is 19?", "words": ["a", 3]}
+    assert other(row) == {"question": "What is 21?", "words": ["a too", 3]}
+    for name in EXAMPLES:
+        folder = tmp_path / Path(name).name
+        folder.mkdir()
+        copy = with_other_rows(results.ROOT / "examples" / f"{name}.yaml", folder)
+        assert "./" in copy.read_text() or "rows:" in copy.read_text()
 
 
 def test_a_result_replaces_its_own_part_of_the_page_only() -> None:

@@ -12,6 +12,7 @@ See docs/python.md.
 """
 
 from flowmesh_sdk.async_client import AsyncClient, AsyncRun
+from flowmesh_sdk.bill import NamespaceBill
 from flowmesh_sdk.client import Client, connect
 from flowmesh_sdk.errors import (
     ApiError,
@@ -39,6 +40,7 @@ __all__ = [
     "Forecast",
     "InvalidWorkflowError",
     "ModelFolder",
+    "NamespaceBill",
     "NoFabricError",
     "Receipt",
     "Rows",

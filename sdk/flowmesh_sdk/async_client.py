@@ -8,6 +8,7 @@ is dropped.
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Generator
+from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,6 +18,7 @@ from flowmesh_api.v1.lineage import LineageWalk
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepLogLine, Uploaded
 from flowmesh_api.v1.why import Explanation, Why
+from flowmesh_sdk.bill import Grouping, NamespaceBill
 from flowmesh_sdk.client import Client, Submittable
 from flowmesh_sdk.errors import FabricUnavailableError
 from flowmesh_sdk.forecast import Forecast
@@ -94,6 +96,19 @@ class AsyncClient:
     async def list_runs(self, namespace: str = "") -> list[RunSummary]:
         """As :meth:`Client.list_runs`."""
         return await self.call(lambda c: c.list_runs(namespace))
+
+    async def bill(
+        self,
+        *,
+        namespace: str = "",
+        since: date | str = "",
+        until: date | str = "",
+        by: Grouping = "day",
+    ) -> NamespaceBill:
+        """As :meth:`Client.bill`."""
+        return await self.call(
+            lambda c: c.bill(namespace=namespace, since=since, until=until, by=by)
+        )
 
     async def upload(
         self, path: str | Path, kind: str = "dataset", *, namespace: str = ""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from datetime import date
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -11,6 +12,7 @@ from flowmesh_api.v1.plan import Forecast as ForecastDocument
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted, RunSummary, Uploaded
 from flowmesh_sdk import local_fabric
+from flowmesh_sdk.bill import Grouping, NamespaceBill, read_charges
 from flowmesh_sdk.errors import ApiError, FlowMeshError, InvalidWorkflowError, NoFabricError
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.http.client import ApiConnection
@@ -181,6 +183,32 @@ class Client:
         """Returns the runs that the user may see, the oldest first."""
         namespace = namespace or self.namespace
         return self._http.get(routes.RUNS, list[RunSummary], namespace=namespace)
+
+    def bill(
+        self,
+        *,
+        namespace: str = "",
+        since: date | str = "",
+        until: date | str = "",
+        by: Grouping = "day",
+    ) -> NamespaceBill:
+        """Returns what the runs paid that the user may see.
+
+        An attempt counts on the day in which it ended, in UTC.
+
+        Args:
+            namespace: only this one's; by default the client's, and all where it has none.
+            since: the first day, such as ``2026-01-31``, or a date.
+            until: the day after the last one.
+            by: what has a line: ``day`` (of a namespace), ``namespace`` or ``run``.
+
+        Raises:
+            ValueError: ``by`` is none of these.
+            ApiError: with status 400, ``since`` or ``until`` is not a day.
+        """
+        namespace = namespace or self.namespace
+        page = read_charges(self._http, namespace=namespace, since=since, until=until)
+        return NamespaceBill(page, by)
 
     def upload(self, path: str | Path, kind: str = "dataset", *, namespace: str = "") -> Uploaded:
         """Uploads a file or folder, for use as an input by its ``reference``.

@@ -36,6 +36,20 @@ class Forecast:
         return self.document.least_seconds if self._knows_any else None
 
     @property
+    def usd_range(self) -> tuple[Decimal, Decimal | None]:
+        """Dollars that the run is expected to pay, guesses included: from, and to.
+
+        The upper end is None where nothing bounds it.
+        """
+        high = self.document.high_nanousd
+        return self.document.low_nanousd / _NANO, high / _NANO if high else None
+
+    @property
+    def seconds_range(self) -> tuple[float, float | None]:
+        """Seconds that the run is expected to take, as :attr:`usd_range`."""
+        return self.document.low_seconds, self.document.high_seconds or None
+
+    @property
     def is_complete(self) -> bool:
         """Whether the figures are of all steps; otherwise they are lower bounds."""
         return not self.document.unmeasured
@@ -82,10 +96,14 @@ class Forecast:
         return rows
 
     def _sums(self) -> str:
-        if self.usd is None or self.seconds is None:
-            return "cost and time are not known before the first run"
-        least = "" if self.is_complete else "at least "
-        return f"{least}${self.usd:.6f}, {least}{self.seconds:.1f} s"
+        if all(s.expect in _RUNS_NOTHING for s in self.steps):
+            return "nothing to run"
+        (least_usd, most_usd), (least_s, most_s) = self.usd_range, self.seconds_range
+        if not least_s:
+            return "cost and time are not known: no connected worker can run it"
+        if most_usd is None or most_s is None:
+            return f"at least ${least_usd:.6f}, at least {least_s:.1f} s"
+        return f"${least_usd:.6f} to ${most_usd:.6f}, {least_s:.1f} to {most_s:.1f} s"
 
     def __str__(self) -> str:
         """Returns a table of the steps, and the sums."""

@@ -12,7 +12,7 @@ from tests.flowmesh_control import waiting
 from tests.flowmesh_control.fabric import API_TOKEN, KEY, NoSecrets, loop_of, sealed, workflow
 
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_control.auth.users import StaticUsers
+from flowmesh_control.auth.users import StaticUsers, Users
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import ControlSettings
@@ -103,6 +103,7 @@ class Place:
     store: Store
     control: ControlPlane
     http: ClientSession
+    token: str = API_TOKEN
     workers: list[HandWorker] = field(default_factory=list)
 
     async def join(
@@ -120,18 +121,27 @@ class Place:
         self.workers.append(worker)
         return worker
 
-    async def submit(self, name: str, spec: dict[str, Any]) -> str:
-        body = {"document": workflow(name, spec)}
-        headers = {"Authorization": f"Bearer {API_TOKEN}"}
+    async def submit(self, name: str, spec: dict[str, Any], **metadata: Any) -> str:
+        document = workflow(name, spec)
+        document["metadata"] |= metadata
+        body = {"document": document}
+        headers = {"Authorization": f"Bearer {self.token}"}
         url = f"{self.control.url}/v1/runs"
         async with self.http.post(url, json=body, headers=headers) as response:
             accepted = await response.json()
             assert response.status in (200, 201), accepted
             return str(accepted["uid"])
 
-    async def get(self, path: str) -> bytes:
-        headers = {"Authorization": f"Bearer {API_TOKEN}"}
+    async def get(self, path: str, token: str = "") -> bytes:
+        headers = {"Authorization": f"Bearer {token or self.token}"}
         async with self.http.get(self.control.url + path, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            return await response.read()
+
+    async def post(self, path: str, body: Any) -> bytes:
+        headers = {"Authorization": f"Bearer {self.token}"}
+        url = self.control.url + path
+        async with self.http.post(url, json=body, headers=headers) as response:
             assert response.status == 200, await response.text()
             return await response.read()
 
@@ -185,13 +195,14 @@ def control_on(
     trust_of: PoolTrust = default_trust,
     machine: Settings = MACHINE,
     settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
+    users: Users | None = None,
 ) -> ControlPlane:
     return ControlPlane(
         store,
         replace(settings, machine=machine, flush_s=0.05),
         catalog=load_catalog(),
         key_ring=key_ring,
-        users=StaticUsers(API_TOKEN),
+        users=users or StaticUsers(API_TOKEN),
         tokens=StaticWorkerTokens(TOKENS),
         secrets=NoSecrets(),
         trust_of=trust_of,
@@ -204,9 +215,10 @@ async def place(
     store_url: str = "memory:",
     machine: Settings = MACHINE,
     settings: ControlSettings = ControlSettings(),  # noqa: B008 - frozen
+    users: Users | None = None,
 ) -> AsyncIterator[Place]:
     store = open_store(store_url)
-    control = control_on(store, trust_of=trust_of, machine=machine, settings=settings)
+    control = control_on(store, trust_of=trust_of, machine=machine, settings=settings, users=users)
     await control.start()
     async with ClientSession() as http:
         found = Place(store, control, http)

@@ -1,4 +1,4 @@
-"""The output of ``fmesh plan``: measured figures, and ``?`` for all others."""
+"""The output of ``fmesh plan``: a range, and by step measured figures and ``?`` for all others."""
 
 from pathlib import Path
 
@@ -37,6 +37,7 @@ def forecast(*steps: PlannedStep) -> Forecast:
         unmeasured=len(steps) - len(measured), least_nanousd=sum(s.nanousd for s in measured),
         least_seconds=sum(s.seconds for s in measured),
         least_joules=sum(s.joules for s in measured),
+        low_nanousd=1_400_000, high_nanousd=2_800_000, low_seconds=8.5, high_seconds=17.0,
     )  # fmt: skip
 
 
@@ -78,27 +79,32 @@ def test_a_step_that_was_never_measured_has_no_estimate(capsys: pytest.CaptureFi
     assert said["score"].split()[2:8] == ["unknown", "?", "?", "?", "?", "?"]
     assert said["inputs.base"].split()[2:] == ["hit", "1", "1", "-", "-", "-"]
     assert said[""] == (
-        "2 known actions, 1 hit, cost and time are not known yet (2 steps without a measurement)"
+        "2 known actions, 1 hit, ~$0.001400 to ~$0.002800, ~8.5s to 17s (2 steps not measured yet)"
     )
 
 
-def test_sums_are_shown_as_at_least_if_a_step_is_unknown(
+def test_sums_are_shown_as_at_least_if_nothing_bounds_them(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = shown(capsys, MEASURED, UNKNOWN)
     assert "~$0.002" in said["sample"]
     assert "~12s" in said["sample"]
-    assert said[""] == (
-        "2 known actions, 0 hits, at least ~$0.002000, at least ~12s, at least ~90 J"
-        " (1 step not known yet)"
-    )
+    assert said[""].endswith("(1 step not measured yet)")
+    unbounded = msgspec.structs.replace(forecast(UNKNOWN), high_nanousd=0, high_seconds=0.0)
+    show(Terminal(as_json=False), unbounded)
+    assert "at least ~$0.001400, at least ~8.5s (1 step" in capsys.readouterr().out
+    nowhere = msgspec.structs.replace(unbounded, low_nanousd=0, low_seconds=0.0)
+    show(Terminal(as_json=False), nowhere)
+    assert "not known: no connected worker can run it" in capsys.readouterr().out
 
 
 def test_sums_are_shown_as_estimates_if_every_step_is_measured(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     said = shown(capsys, HIT, MEASURED)
-    assert said[""] == "3 known actions, 1 hit, ~$0.002000, ~12s, ~90 J (give or take 25%)"
+    assert said[""] == (
+        "3 known actions, 1 hit, ~$0.001400 to ~$0.002800, ~8.5s to 17s (all steps measured)"
+    )
 
 
 def test_a_plan_with_only_hits_has_nothing_to_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -123,8 +129,8 @@ def test_a_first_plan_has_no_estimates_and_one_after_a_run_uses_measurements(
     flow = flows.write(tmp_path, "small", flows.scored())
     first = fmesh("plan", flow, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
-    assert "cost and time are not known yet" in first.stdout
-    assert "$" not in first.stdout
+    assert "steps not measured yet" in first.stdout
+    assert " to ~$" in first.stdout
     assert fmesh("run", flow, cwd=tmp_path).returncode == 0
     again = fmesh("plan", flow, cwd=tmp_path)
     assert "at least" not in again.stdout
@@ -132,4 +138,5 @@ def test_a_first_plan_has_no_estimates_and_one_after_a_run_uses_measurements(
     shown_other = fmesh("plan", flow, "-n", "team-z", cwd=tmp_path).stdout
     assert other["unmeasured"] == other["unknown"] > 0
     assert 0 < other["least_nanousd"] < other["nanousd"]
-    assert "at least ~$" in shown_other
+    assert 0 < other["low_nanousd"] < other["high_nanousd"] <= 8 * other["low_nanousd"]
+    assert "not measured yet" in shown_other

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,23 @@ def test_a_run_is_exported_as_openlineage_events(ended: Path, tmp_path: Path):
     made, used = events[2]["outputs"], events[3]["inputs"]
     assert [d["name"] for d in made] == [d["name"] for d in used]
     assert made[0]["name"] == answer("status", cwd=ended)["outputs"]["answers"]["digest"]
+
+
+def test_a_bill_and_rows_of_focus_say_what_the_receipts_say(ended: Path, tmp_path: Path):
+    paid = [r["paid_nanousd"] for r in answer("receipt", "--all", cwd=ended)["receipts"]]
+    bill = answer("bill", "--by", "run", cwd=ended)
+    assert bill["paid_nanousd"] == sum(paid) > 0
+    assert sorted(line["paid_nanousd"] for line in bill["lines"]) == sorted(filter(None, paid))
+    out = tmp_path / "focus.csv"
+    done = fmesh("export", "focus", "small", "--since", "1d", "--out", out, cwd=ended)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    small = answer("receipt", "small", cwd=ended)["paid_nanousd"]
+    assert sum(Decimal(row["BilledCost"]) for row in rows) == Decimal(small) / 10**9
+    wrong = fmesh("bill", "--by", "month", cwd=ended)
+    assert wrong.returncode == ExitCode.USAGE
+    assert "'month' is not one of day, namespace, run" in wrong.stderr
+    assert fmesh("bill", "--until", "2020-01-01", cwd=ended).stdout.startswith("namespace")
 
 
 def test_a_run_is_traced_without_its_names_and_content_and_replayed(ended: Path, tmp_path: Path):

@@ -9,6 +9,7 @@ import pytest
 from tests.flowmesh_control.fabric import Fabric, machine_of, workflow
 from tests.flowmesh_control.waiting import until
 
+from flowmesh_api.v1.charges import ChargePage
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus
@@ -130,6 +131,10 @@ async def test_tenants_share_under_a_policy_and_not_without(fabric: Fabric) -> N
     everything = [first.paid_nanousd, apart.paid_nanousd, *(r.paid_nanousd for r in receipts)]
     assert totals.receipts_nanousd == sum(everything)
     assert totals.bill_nanousd == totals.receipts_nanousd + totals.fabric_nanousd
+    page = msgspec.convert(await fabric.call("GET", "/v1/charges"), ChargePage)
+    assert sum(c.paid_nanousd for c in page.charges) == totals.receipts_nanousd
+    shared = [c for c in page.charges if c.run == other]
+    assert [c.paid_nanousd for c in shared] == [receipts[1].paid_nanousd]
 
 
 async def test_lineage_connects_uploaded_rows_with_the_result(

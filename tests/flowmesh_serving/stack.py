@@ -13,6 +13,7 @@ import msgspec
 import openai
 
 from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
+from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.router.server import RouterServer
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.service_file import write_services
@@ -138,12 +139,16 @@ def services(**changes: object) -> tuple[ServiceEntry, ...]:
 
 @contextlib.asynccontextmanager
 async def router_of(
-    folder: Path, listed: tuple[ServiceEntry, ...] | None = None, **settings: Any
+    folder: Path,
+    listed: tuple[ServiceEntry, ...] | None = None,
+    spans: CallSpans | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Stack]:
     """Yields a router on the socket ``hubs`` of a folder, and a hub that is not connected to it."""
     write_services(folder / "services.json", services() if listed is None else listed)
     router = RouterServer(
-        RouterSettings("127.0.0.1", 0, folder / "hubs", folder / "services.json", **settings)
+        RouterSettings("127.0.0.1", 0, folder / "hubs", folder / "services.json", **settings),
+        spans,
     )
     await router.start()
     usage: list[ReplicaUsage] = []

@@ -446,6 +446,7 @@ async def _live(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "runs.why.joined", why, "step=sleep", uid=second)
     await recorder.ask(fabric, "runs.list", "GET /v1/runs")
     await recorder.ask(fabric, "receipts.list", "GET /v1/receipts")
+    await recorder.ask(fabric, "charges.list", "GET /v1/charges")
 
 
 async def _errors(recorder: Recorder, fabric: Fabric, uid: str) -> None:

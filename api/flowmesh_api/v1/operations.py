@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from flowmesh_api.v1 import routes
 from flowmesh_api.v1.audit import AuditAccepted, AuditBody, AuditReport, QuarantineEntry
+from flowmesh_api.v1.charges import ChargePage
 from flowmesh_api.v1.engines import OfferedEngine
 from flowmesh_api.v1.fabric import (
     CachePolicy,
@@ -137,6 +138,16 @@ LIST_RECEIPTS = _runs.get(
     routes.RECEIPTS, "List the receipts of all runs that the user may see, by pages.", ReceiptPage,
     _ONLY_NAMESPACE, _AFTER,
 )  # fmt: skip
+LIST_CHARGES = _runs.get(
+    routes.CHARGES,
+    "List what the runs that the user may see paid, by step and day in UTC, by pages.",
+    ChargePage,
+    _ONLY_NAMESPACE,
+    QueryParameter("run", "Only the run of this uid."),
+    QueryParameter("since", "From this day on, such as 2026-01-31, in UTC."),
+    QueryParameter("until", "Before this day."),
+    _AFTER,
+)
 GET_TRACE = _runs.get(
     routes.RUN_TRACE, "Export the times, costs and places of a run's actions.", RecordedRun
 )

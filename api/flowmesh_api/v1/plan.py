@@ -49,6 +49,9 @@ class Forecast(msgspec.Struct, frozen=True):
         unmeasured: number of steps whose figures are guesses, those of ``unknown`` among them.
         least_nanousd: what the other steps take; so do ``least_seconds``, along the longest path,
             and ``least_joules``.
+        low_nanousd: the lower end of the range that the run's dollars are expected in, guesses
+            included; ``high_nanousd`` is the upper end, and ``low_seconds`` and ``high_seconds``
+            are those of its seconds. The upper ends are 0 where nothing bounds them.
     """
 
     name: str
@@ -68,3 +71,7 @@ class Forecast(msgspec.Struct, frozen=True):
     least_nanousd: int = 0
     least_seconds: float = 0.0
     least_joules: float = 0.0
+    low_nanousd: int = 0
+    high_nanousd: int = 0
+    low_seconds: float = 0.0
+    high_seconds: float = 0.0

@@ -28,6 +28,7 @@ RUN_VERIFY = "/v1/runs/{uid}/verify"
 RUN_AUDIT = "/v1/runs/{uid}/audit"
 
 RECEIPTS = "/v1/receipts"
+CHARGES = "/v1/charges"
 
 DATASETS = "/v1/datasets"
 TREES = "/v1/trees"

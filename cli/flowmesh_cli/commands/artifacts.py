@@ -1,4 +1,4 @@
-"""Declares ``lineage``, ``audit``, ``revoke`` and ``export``."""
+"""Declares ``lineage``, ``audit``, ``revoke``, ``export`` and ``bill``."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,18 @@ from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import JsonOption, RunArgument
 
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="FILE", help="Write to this file, not to standard output."),
+]
+SinceOption = Annotated[
+    str,
+    typer.Option("--since", metavar="DAY", help="From this day in UTC on, or so long ago (7d)."),
+]
+UntilOption = Annotated[
+    str, typer.Option("--until", metavar="DAY", help="Before this day in UTC, which is left out.")
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
@@ -17,8 +29,10 @@ def add_to(app: typer.Typer) -> None:
     app.command("lineage", rich_help_panel=panel)(guarded(placed(lineage)))
     app.command("audit", rich_help_panel=panel)(guarded(placed(audit)))
     app.command("revoke", rich_help_panel=panel)(guarded(placed(revoke)))
+    app.command("bill", rich_help_panel=panel)(guarded(placed(bill)))
     export = typer.Typer(no_args_is_help=True, help="Export runs for other tools.")
     export.command("openlineage")(guarded(placed(openlineage)))
+    export.command("focus")(guarded(placed(focus)))
     app.add_typer(export, name="export", rich_help_panel=panel)
 
 
@@ -136,12 +150,52 @@ def audit(
         )
 
 
+def focus(
+    run: Annotated[
+        str,
+        typer.Argument(help="Uid, beginning of a uid, or name of a run.", show_default="all runs"),
+    ] = "",
+    since: SinceOption = "",
+    until: UntilOption = "",
+    format_: Annotated[
+        str, typer.Option("--format", help="Format of the rows: csv or parquet.")
+    ] = "csv",
+    out: OutOption = None,
+    account: Annotated[
+        str,
+        typer.Option("--billing-account", metavar="ID", help="BillingAccountId of the rows."),
+    ] = "flowmesh",
+    place: Target = HERE,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print errors as JSON. Rows are CSV or Parquet.")
+    ] = False,
+) -> None:
+    """Write what runs paid as rows of FOCUS 1.4, a format for costs."""
+    from flowmesh_cli.verbs.bill import Period, export_focus  # noqa: PLC0415
+
+    del json  # read by ``guarded``
+    period = Period(run, since, until)
+    export_focus(period, format_=format_, out=out, account=account, place=place)
+
+
+def bill(
+    since: SinceOption = "",
+    until: UntilOption = "",
+    by: Annotated[
+        str, typer.Option("--by", help="Sum by day (of each namespace), namespace or run.")
+    ] = "day",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show what namespaces paid, by day in UTC, in all, or by run."""
+    from flowmesh_cli.verbs.bill import Period, show_bill  # noqa: PLC0415
+
+    show_bill(Period(since=since, until=until), by=by, place=place, as_json=json)
+
+
 def openlineage(
     run: RunArgument = "",
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Write to this file, not to standard output."),
-    ] = None,
+    out: OutOption = None,
     place: Target = HERE,
     json: Annotated[
         bool, typer.Option("--json", help="Print errors as JSON too. Events always are.")

@@ -128,23 +128,21 @@ def _sharing(forecast: Forecast, policies: Sequence[CachePolicy] | None) -> str:
 
 
 def _sums(forecast: Forecast) -> str:
-    """Returns the totals of all steps; a lower bound where some steps are not known."""
-    unmeasured = formatting.count(forecast.unmeasured, "step")
+    """Returns the ranges of all steps' dollars and seconds, and how many steps are guesses."""
     if all(step.expect in _RUNS_NOTHING for step in forecast.steps):
         return "nothing to run"
-    if forecast.unmeasured and not forecast.least_seconds:
-        return f"cost and time are not known yet ({unmeasured} without a measurement)"
-    least = "at least " if forecast.unmeasured else ""
-    sure = (
-        f"{unmeasured} not known yet"
-        if forecast.unmeasured
-        else f"give or take {forecast.error:.0%}"
-    )
-    return (
-        f"{least}{formatting.usd(forecast.least_nanousd, estimated=True)}, "
-        f"{least}~{formatting.seconds(forecast.least_seconds)}, "
-        f"{least}{formatting.joules(forecast.least_joules, estimated=True)} ({sure})"
-    )
+    if not forecast.low_seconds:
+        return "cost and time are not known: no connected worker can run it"
+    usd = formatting.usd(forecast.low_nanousd, estimated=True)
+    time_s = f"~{formatting.seconds(forecast.low_seconds)}"
+    if forecast.high_seconds:
+        usd += f" to {formatting.usd(forecast.high_nanousd, estimated=True)}"
+        time_s += f" to {formatting.seconds(forecast.high_seconds)}"
+    else:
+        usd, time_s = f"at least {usd}", f"at least {time_s}"
+    guesses = formatting.count(forecast.unmeasured, "step")
+    sure = f"{guesses} not measured yet" if forecast.unmeasured else "all steps measured"
+    return f"{usd}, {time_s} ({sure})"
 
 
 def _row(step: PlannedStep) -> list[str]:

@@ -1,78 +1,130 @@
-"""HTTP handler of the receipts of all runs that a user may list, by pages."""
+"""HTTP handlers of the receipts and charges of all runs that a user may list, by pages."""
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import date
+from typing import TypeVar
 
 from aiohttp import web
 
 from flowmesh_api.v1 import operations
-from flowmesh_api.v1.receipts import Receipt, ReceiptPage
+from flowmesh_api.v1.charges import ChargePage
+from flowmesh_api.v1.receipts import ReceiptPage
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_core.accounting.charges import Days, utc_day
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
+T = TypeVar("T")
 log = logging.getLogger("flowmesh.control.api")
 
 PAGE_RUNS = 1000
 PAGE_LINES = 20_000
-"""A page ends after ``PAGE_RUNS`` runs or ``PAGE_LINES`` lines of receipts, whichever is first."""
+"""A page ends after ``PAGE_RUNS`` runs or ``PAGE_LINES`` lines, whichever is first."""
 _AT_ONCE = 16
 """Ledgers that are read concurrently."""
 
 
 class AllReceipts:
-    """Handler of ``/v1/receipts``."""
+    """Handlers of ``/v1/receipts`` and ``/v1/charges``."""
 
     def __init__(self, views: RunViews) -> None:
         self._views = views
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
-        return [for_any_user(operations.LIST_RECEIPTS, self.receipts)]
+        return [
+            for_any_user(operations.LIST_RECEIPTS, self.receipts),
+            for_any_user(operations.LIST_CHARGES, self.charges),
+        ]
 
     async def receipts(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage`, oldest run first."""
+        runs = await self._listed(call)
+        page = await _page(runs, self._views.receipt, lambda receipt: len(receipt.lines))
+        return json_response(ReceiptPage(*page))
+
+    async def charges(self, call: AuthorizedRequest) -> web.Response:
+        """``GET /v1/charges?namespace=&run=&since=&until=&after=`` → :class:`ChargePage`."""
+        query = call.request.query
+        days, uid = (
+            Days(_day(query.get("since", ""), "since"), _day(query.get("until", ""), "until")),
+            query.get("run", ""),
+        )
+        runs = [r for r in await self._listed(call) if uid in ("", r.uid) and _paid_in(r, days)]
+        found, after, unreadable = await _page(
+            runs, lambda uid: self._views.charges(uid, days), len
+        )
+        page = ChargePage([c for some in found for c in some], after, unreadable)
+        return json_response(page)
+
+    async def _listed(self, call: AuthorizedRequest) -> list[RunSummary]:
+        """Returns the runs that the user may list, oldest first, after the page before."""
         query = call.request.query
         after = _cursor(query.get("after", ""))
         known = self._views.summaries(query.get("namespace") or None)
         seen = await call.listable(run.namespace for run in known)
         runs = sorted((r for r in known if r.namespace in seen), key=_position)
-        return json_response(await self._page([r for r in runs if _position(r) > after]))
+        return [r for r in runs if _position(r) > after]
 
-    async def _page(self, runs: Sequence[RunSummary]) -> ReceiptPage:
-        found: list[Receipt] = []
-        unreadable: list[str] = []
-        read = lines = 0
-        while read < min(len(runs), PAGE_RUNS) and lines < PAGE_LINES:
-            some = runs[read : min(read + _AT_ONCE, PAGE_RUNS)]
-            receipts = await asyncio.gather(*(self._receipt(run.uid) for run in some))
-            for run, receipt in zip(some, receipts, strict=True):
-                if isinstance(receipt, Receipt):
-                    found.append(receipt)
-                    lines += len(receipt.lines)
-                elif receipt is not None:
-                    unreadable.append(run.uid)
-            read += len(some)
-        is_last = read == len(runs)
-        next_page = "" if is_last else "{!r}/{}".format(*_position(runs[read - 1]))
-        return ReceiptPage(found, next_page, tuple(unreadable))
 
-    async def _receipt(self, uid: str) -> Receipt | DamagedRecordError | None:
-        """Returns a run's receipt, or why it cannot be read; None if the run was deleted since.
+async def _page(
+    runs: Sequence[RunSummary], read: Callable[[str], Awaitable[T]], lines_of: Callable[[T], int]
+) -> tuple[list[T], str, tuple[str, ...]]:
+    """Reads runs until a page is full; one that was deleted since is left out.
 
-        ``GET /v1/runs/{uid}/receipt`` names the damaged record.
-        """
-        try:
-            return await self._views.receipt(uid)
-        except NotFoundError:
-            return None
-        except DamagedRecordError as e:
-            log.warning("run %s has no receipt: %s", uid, e, extra={"run": uid})
-            return e
+    Returns:
+        What was read, where the next page begins, and the runs of which a record is damaged.
+    """
+    found: list[T] = []
+    unreadable: list[str] = []
+    done = lines = 0
+    while done < min(len(runs), PAGE_RUNS) and lines < PAGE_LINES:
+        some = runs[done : min(done + _AT_ONCE, PAGE_RUNS)]
+        answers = await asyncio.gather(*(_read(run.uid, read) for run in some))
+        for run, answer in zip(some, answers, strict=True):
+            if isinstance(answer, DamagedRecordError):
+                unreadable.append(run.uid)
+            elif answer is not None:
+                found.append(answer)
+                lines += lines_of(answer)
+        done += len(some)
+    next_page = "" if done == len(runs) else "{!r}/{}".format(*_position(runs[done - 1]))
+    return found, next_page, tuple(unreadable)
+
+
+async def _read(uid: str, read: Callable[[str], Awaitable[T]]) -> T | DamagedRecordError | None:
+    """Returns what is read of a run, or why it cannot be; None if the run was deleted since.
+
+    ``GET /v1/runs/{uid}/receipt`` names the damaged record.
+    """
+    try:
+        return await read(uid)
+    except NotFoundError:
+        return None
+    except DamagedRecordError as e:
+        log.warning("run %s has no receipt: %s", uid, e, extra={"run": uid})
+        return e
+
+
+def _paid_in(run: RunSummary, days: Days) -> bool:
+    """Whether a run may have paid something on some days."""
+    begins_later = days.end is not None and utc_day(run.created_s) >= days.end
+    ended = days.first is not None and run.ended_s > 0 and utc_day(run.ended_s) < days.first
+    return not begins_later and not ended
+
+
+def _day(text: str, name: str) -> date | None:
+    try:
+        return date.fromisoformat(text) if text else None
+    except ValueError:
+        raise FlowMeshError(
+            f"{text[:80]!r} is not a day", where=f"?{name}=", remedy="write it as 2026-01-31"
+        ) from None
 
 
 def _position(run: RunSummary) -> tuple[float, str]:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from blake3 import blake3
 
 from flowmesh_api.v1.enums import Phase, StepState
+from flowmesh_control.observability import gen_ai
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line, StepLine, VerdictLine
 from flowmesh_core.machine.commands import AttemptSettled
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
-
-Value = str | int | float | bool
+from flowmesh_core.openai.gen_ai import SpanAttribute
 
 _SUCCESSFUL = EXECUTED_OUTCOMES | {"replica", "cancelled", "drained"}
 
@@ -43,7 +43,7 @@ class Span:
     start_s: float
     end_s: float
     error: str = ""
-    attributes: dict[str, Value] = field(default_factory=dict)
+    attributes: dict[str, gen_ai.Value] = field(default_factory=dict)
 
 
 class SpanListener:
@@ -74,8 +74,9 @@ class SpanListener:
     def settled(self, attempt: AttemptSettled) -> None:
         """As :meth:`RunListener.settled`."""
         for uid, path in dict.fromkeys(attempt.subscribers):
-            if uid in self._state.runs:
-                for span in _attempt_spans(uid, path, attempt):
+            run = self._state.runs.get(uid)
+            if run is not None:
+                for span in _attempt_spans(run, path, attempt):
                     self._send(span)
 
     def _step(self, run: Run, line: StepLine) -> None:
@@ -130,10 +131,11 @@ def _step_span(run: Run, line: StepLine) -> Span:
     )
 
 
-def _attempt_spans(uid: str, path: str, attempt: AttemptSettled) -> Iterator[Span]:
+def _attempt_spans(run: Run, path: str, attempt: AttemptSettled) -> Iterator[Span]:
+    uid = run.uid
     trace, number = trace_of(uid), _number(uid, path, attempt.attempt_id)
     begun_s, ended_s = attempt.assigned_s, attempt.ended_s
-    attributes: dict[str, Value] = {
+    attributes: dict[str, gen_ai.Value] = {
         **_of(uid),
         "flowmesh.step": path,
         "flowmesh.action": attempt.action_id,
@@ -142,8 +144,11 @@ def _attempt_spans(uid: str, path: str, attempt: AttemptSettled) -> Iterator[Spa
         "flowmesh.worker": attempt.worker,
         "flowmesh.pool": attempt.pool,
         "flowmesh.outcome": attempt.outcome,
+        **gen_ai.attributes(run, run.steps[path].plan, attempt),
     }
     error = "" if attempt.outcome in _SUCCESSFUL else attempt.message or attempt.outcome
+    if error:
+        attributes[SpanAttribute.ERROR_TYPE] = attempt.outcome
     yield Span(
         trace,
         number,
@@ -176,5 +181,5 @@ def _number(*path: str) -> int:
     return int.from_bytes(blake3("\x00".join(path).encode()).digest(length=8), "big")
 
 
-def _of(uid: str) -> dict[str, Value]:
+def _of(uid: str) -> dict[str, gen_ai.Value]:
     return {"flowmesh.run": uid}

@@ -2,48 +2,30 @@
 
 A scratch machine is given the plan and looks up results in the real store, as the real machine
 would. The outputs of a hit identify the next actions. The learned cost model predicts what the
-remaining actions would cost on the connected workers.
+remaining actions would cost on the connected workers (``step_costs``), and what those would that
+are not known before others have run.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from flowmesh_api.v1.enums import StepState
-from flowmesh_api.v1.plan import GUESS, NOTHING, Forecast, PlannedStep
+from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
+from flowmesh_control.queries.step_costs import StepCost, StepCosts
 from flowmesh_control.runs.admission import Compiled
-from flowmesh_core.costmodel.model import CostKey, Prediction
-from flowmesh_core.fleet.ready import WorkSize
-from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.machine.commands import Command, EvaluateCondition, LookUp, Publish
 from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
-from flowmesh_core.machine.model import Action, Run, StepRun
+from flowmesh_core.machine.model import Run, StepRun
 from flowmesh_core.machine.state import State
-from flowmesh_core.placement.constraints import unmet, unmet_remedy
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
-
-
-@dataclass(slots=True)
-class _Cost:
-    """The predicted cost of one step's actions, and what is missing where no worker can run one."""
-
-    nanousd: int = 0
-    seconds: float = NOTHING
-    joules: float = NOTHING
-    errors: list[float] = field(default_factory=list)
-    signatures: set[str] = field(default_factory=set)
-    workers: set[str] = field(default_factory=set)
-    samples: int = 0
-    missing: str = ""
 
 
 class Planner:
@@ -78,16 +60,19 @@ class Planner:
         """Returns the expected hits, cost, time and energy of a compiled workflow."""
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
-        steps, costs = [], []
         plan = compiled.plan
-        shapes = self._open_shapes(plan.namespace)
-        for step in run.steps.values():
-            cost = self._cost(scratch, step, shapes)
-            costs.append(cost)
-            steps.append(_planned(step, cost, self._missing(step, cost, plan.namespace)))
+        predicted = StepCosts(self._state, scratch, run, self._open_shapes(plan.namespace))
+        costs = {step.plan.path: predicted.of(step) for step in run.steps.values()}
+        steps = [
+            _planned(step, cost, self._missing(step, cost, plan.namespace))
+            for step, cost in zip(run.steps.values(), costs.values(), strict=True)
+        ]
         nanousd = sum(s.nanousd for s in steps)
         seconds = _longest_path(run, {s.path: s.seconds for s in steps})
-        errors = [e for c in costs for e in c.errors]
+        low_nanousd = round(sum(c.low_nanousd for c in costs.values()))
+        low_seconds = _longest_path(run, {path: c.low_s for path, c in costs.items()})
+        bounded = not any(c.is_unbounded for c in costs.values())
+        errors = [e for c in costs.values() for e in c.errors]
         measured = [s for s in steps if s.sure != GUESS]
         return Forecast(
             name=plan.name,
@@ -102,11 +87,15 @@ class Planner:
             error=sum(errors) / len(errors) if errors else 0.0,
             unknown=sum(s.expect == "unknown" for s in steps),
             scopes=compiled.scopes.lookup,
-            refusals=_refusals(compiled, nanousd, seconds),
+            refusals=_refusals(compiled, low_nanousd, low_seconds),
             unmeasured=len(steps) - len(measured),
             least_nanousd=sum(s.nanousd for s in measured),
             least_seconds=_longest_path(run, {s.path: s.seconds for s in measured}),
             least_joules=sum(s.joules for s in measured),
+            low_nanousd=low_nanousd,
+            high_nanousd=round(sum(c.high_nanousd for c in costs.values())) * bounded,
+            low_seconds=low_seconds,
+            high_seconds=_longest_path(run, {p: c.high_s for p, c in costs.items()}) * bounded,
         )
 
     async def _walk(self, compiled: Compiled) -> State:
@@ -155,7 +144,7 @@ class Planner:
         shapes = (w.shape for _, w in sorted(self._state.workers.items()))
         return [s for s in shapes if s.pool not in reserved or namespace in reserved[s.pool]]
 
-    def _missing(self, step: StepRun, cost: _Cost, namespace: str) -> str:
+    def _missing(self, step: StepRun, cost: StepCost, namespace: str) -> str:
         """Returns why no worker can run a step now; empty where one can."""
         if cost.workers:
             return ""
@@ -173,74 +162,6 @@ class Planner:
             text += f"; pool {' and '.join(closed)} is reserved for other namespaces"
         return text
 
-    def _cost(self, scratch: State, step: StepRun, shapes: list[WorkerShape]) -> _Cost:
-        cost = _Cost()
-        keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
-        by_worker: defaultdict[str, float] = defaultdict(float)
-        for key in keys:
-            action = scratch.actions.get(key)
-            if action is not None:
-                self._add(cost, by_worker, action, shapes)
-        if not step.ended and not keys:
-            self._guess(cost, by_worker, step, shapes)
-        cost.seconds = max(by_worker.values(), default=NOTHING)
-        return cost
-
-    def _add(
-        self,
-        cost: _Cost,
-        by_worker: "defaultdict[str, float]",
-        action: Action,
-        shapes: list[WorkerShape],
-    ) -> None:
-        info = action.info
-        able = [s for s in shapes if unmet(info.requirement, s) is None]
-        first = info.signature not in cost.signatures
-        cost.signatures.add(info.signature)
-        if able:
-            self._charge(cost, by_worker, able, info, action.spec.work, loads=first)
-        elif shapes:
-            cost.missing = unmet_remedy(info.requirement, shapes)
-
-    def _guess(
-        self,
-        cost: _Cost,
-        by_worker: "defaultdict[str, float]",
-        step: StepRun,
-        shapes: list[WorkerShape],
-    ) -> None:
-        able = [s for s in shapes if step.plan.engine in s.engines]
-        if able:
-            key = CostKey(step.plan.engine, step.plan.path, step.contract.work_unit)  # type: ignore[arg-type]
-            shape = able[0]
-            found = self._state.model.predict(key, shape.device_class, WorkSize())
-            _count(cost, by_worker, shape, found, found.seconds)
-            cost.samples = 0
-
-    def _charge(
-        self,
-        cost: _Cost,
-        by_worker: "defaultdict[str, float]",
-        able: list[WorkerShape],
-        info: SignatureInfo,
-        work: WorkSize,
-        *,
-        loads: bool,
-    ) -> None:
-        key, model = CostKey.of(info), self._state.model
-        batch = float(max(1, info.capacity))
-        found = {s.name: model.predict(key, s.device_class, work, batch=batch) for s in able}
-        shape = min(able, key=lambda s: by_worker[s.name] + found[s.name].seconds)
-        prediction = found[shape.name]
-        load_s = prediction.load_s if loads and not self._is_loaded(shape, info) else 0.0
-        _count(cost, by_worker, shape, prediction, prediction.seconds * prediction.share + load_s)
-        cost.nanousd += round(load_s * shape.price_nanousd_per_hour / 3600)
-        cost.joules += load_s * shape.power_w
-
-    def _is_loaded(self, shape: WorkerShape, info: SignatureInfo) -> bool:
-        worker = self._state.workers.get(shape.name)
-        return worker is not None and any(la.signature == info.signature for la in worker.instances)
-
 
 def _answer(c: LookUp, result: ActionResult | None) -> LookedUp:
     return LookedUp(c.key, result, c.scopes, c.not_before_s, c.min_trust)
@@ -255,22 +176,7 @@ def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
     return None if compiled.scopes.unattributed and foreign else result
 
 
-def _count(
-    cost: _Cost,
-    by_worker: "defaultdict[str, float]",
-    shape: WorkerShape,
-    prediction: Prediction,
-    seconds: float,
-) -> None:
-    by_worker[shape.name] += seconds
-    cost.workers.add(shape.name)
-    cost.nanousd += prediction.nanousd(shape.price_nanousd_per_hour)
-    cost.joules += prediction.joules(shape.power_w)
-    cost.errors.append(prediction.error)
-    cost.samples += prediction.samples
-
-
-def _planned(step: StepRun, cost: _Cost, missing: str) -> PlannedStep:
+def _planned(step: StepRun, cost: StepCost, missing: str) -> PlannedStep:
     known = len(step.parts)
     done = sum(p.result is not None for p in step.parts.values())
     expect = {
@@ -289,7 +195,7 @@ def _planned(step: StepRun, cost: _Cost, missing: str) -> PlannedStep:
         actions=known,
         hits=done,
         batches=len(cost.signatures),
-        nanousd=cost.nanousd,
+        nanousd=round(cost.nanousd),
         seconds=cost.seconds,
         joules=cost.joules,
         worker=", ".join(sorted(cost.workers)),
@@ -307,15 +213,16 @@ def _longest_path(run: Run, seconds: dict[str, float]) -> float:
 
 
 def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ...]:
+    """Returns why a budget or a deadline cannot be met, by the lower ends of the ranges."""
     plan, found = compiled.plan, []
     if plan.budget_nanousd and nanousd > plan.budget_nanousd:
         found.append(
-            f"spec.budgetUsd: about {usd_text(nanousd)} are expected, the budget is "
+            f"spec.budgetUsd: at least {usd_text(nanousd)} are expected, the budget is "
             f"{usd_text(plan.budget_nanousd)}; raise it or ask for less"
         )
     if plan.deadline_s and seconds > plan.deadline_s:
         found.append(
-            f"spec.deadline: about {seconds:.0f} s are expected, the deadline is "
+            f"spec.deadline: at least {seconds:.0f} s are expected, the deadline is "
             f"{plan.deadline_s:.0f} s after creation; raise it or add workers"
         )
     return tuple(found)

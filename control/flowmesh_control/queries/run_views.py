@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from flowmesh_api.v1.charges import Charge
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.receipts import Receipt
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepLogLine
@@ -25,6 +26,7 @@ from flowmesh_control.records.run_records import (
     spec_decoder,
     summary_of,
 )
+from flowmesh_core.accounting.charges import Days, Payer, charges
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.accounting.receipt import receipt
 from flowmesh_core.errors import DamagedRecordError
@@ -202,6 +204,21 @@ class RunViews:
         status = await self.status(uid)
         lines = await self.lines(uid)
         return receipt(uid, status.name, status.namespace, lines, audit_of=status.audit_of)
+
+    async def charges(self, uid: str, days: Days) -> list[Charge]:
+        """Returns what a run has paid on some days, by step.
+
+        Raises:
+            NotFoundError: there is no such run.
+            DamagedRecordError: a record of it cannot be read.
+        """
+        record = await self._records.read(spec_key(uid))
+        if record is None:
+            raise NotFoundError(f"there is no run {uid!r}", where="runs")
+        spec = decode_record(spec_decoder, spec_key(uid), record)
+        labels = spec.document.get("metadata", {}).get("labels") or {}
+        payer = Payer(uid, spec.name, spec.namespace, labels)
+        return charges(payer, await self.lines(uid), days)
 
     async def logs(self, uid: str, step: str | None) -> list[StepLogLine]:
         """Returns the last lines that the attempts of a run, or of one step, printed.

@@ -10,6 +10,9 @@ BUILTIN_MODELS: dict[str, str] = {
 }
 """Models by name, with a sentence each."""
 
+BUILTIN_MODEL_BYTES: dict[str, int] = {"smollm2-135m-instruct": 538_000_000}
+"""By name, how large they are once imported: SmolLM2-135M in float32."""
+
 _IMPORTING = frozenset({"model.import", "source.resolve"})
 
 

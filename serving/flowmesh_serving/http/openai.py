@@ -13,6 +13,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
+from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls, PendingCall
 from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
@@ -70,8 +71,10 @@ class OpenAiEndpoints:
         limits: HttpLimits,
         metrics: RouterMetrics,
         users: KubernetesCallers,
+        spans: CallSpans | None,
     ) -> None:
         self._services = services
+        self._spans = spans
         self._users = users
         self._calls = calls
         self._in_flight = in_flight
@@ -119,7 +122,7 @@ class OpenAiEndpoints:
                 of a service and wants no stream.
         """
         began_s = time.monotonic()
-        metrics = None
+        metrics = answering = None
         outcome = _REFUSED
         try:
             caller = caller_of(request.headers, self._services)
@@ -137,7 +140,8 @@ class OpenAiEndpoints:
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
                 answering = _Answering(by_aiohttp, self._calls, metrics, self._limits)
-                response, outcome = await answering.run(caller.service.service, call, began_s)
+                service = caller.service.service
+                response, outcome = await answering.run(service, call, began_s)
                 return response
         except OpenAiError as error:
             outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
@@ -145,8 +149,19 @@ class OpenAiEndpoints:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return refusal_of(error)
         finally:
+            took_s = time.monotonic() - began_s
             if metrics is not None:
-                metrics.count(outcome, time.monotonic() - began_s)
+                metrics.count(outcome, took_s)
+            if self._spans is not None and answering is not None:
+                self._spans.record(
+                    checked,
+                    request.headers,
+                    service=service,
+                    tenant=call.tenant,
+                    outcome=outcome,
+                    ended=answering.ended,
+                    took_s=took_s,
+                )
 
     async def _callers(self, request: web.Request) -> list[Caller]:
         caller = caller_of(request.headers, self._services)
@@ -197,7 +212,11 @@ class OpenAiEndpoints:
 
 
 class _Answering:
-    """The answer of one request."""
+    """The answer of one request.
+
+    Attributes:
+        ended: what the replica said at the end; None where it did not.
+    """
 
     def __init__(
         self,
@@ -210,6 +229,7 @@ class _Answering:
         self._calls = calls
         self._metrics = metrics
         self._limits = limits
+        self.ended: CallEnded | None = None
 
     async def run(
         self, service: str, call: ServiceCall, began_s: float
@@ -286,6 +306,7 @@ class _Answering:
         return reply
 
     def _count(self, ended: CallEnded) -> None:
+        self.ended = ended
         self._metrics.figures.tokens_in += ended.tokens_in
         self._metrics.figures.tokens_out += ended.tokens_out
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.gc_of_servers import collect_rarely
+from flowmesh_serving.call_spans import call_spans
 from flowmesh_serving.router.server import RouterServer
 from flowmesh_serving.router.settings import RouterSettings, parse_settings
 
@@ -49,7 +50,8 @@ async def _route(settings: RouterSettings) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = RouterServer(settings)
+    spans = call_spans(os.environ)
+    server = RouterServer(settings, spans)
     await server.start()
     collect_rarely()
     if settings.ready_file is not None:
@@ -65,6 +67,8 @@ async def _route(settings: RouterSettings) -> None:
                 continue
     finally:
         await server.stop()
+        if spans is not None:
+            await asyncio.to_thread(spans.close)
 
 
 if __name__ == "__main__":

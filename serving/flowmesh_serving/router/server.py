@@ -14,6 +14,7 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import ENDPOINTS
 from flowmesh_core.protocol.router_services import RouterServices
+from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.callers.caller_reviews import CallerReviews
 from flowmesh_serving.calls.calls import Calls
 from flowmesh_serving.calls.replicas import ReplicaTable
@@ -55,8 +56,12 @@ class RouterServer:
         probe_url: where probes and Prometheus reach it, once it has started.
     """
 
-    def __init__(self, settings: RouterSettings) -> None:
+    def __init__(self, settings: RouterSettings, spans: CallSpans | None = None) -> None:
         """Reads the certificate and the services.
+
+        Args:
+            settings: of this router.
+            spans: of calls; None where they are not traced.
 
         Raises:
             FlowMeshError: they cannot be read.
@@ -91,7 +96,14 @@ class RouterServer:
             body_s=limits.body_s,
         )
         self._endpoints = OpenAiEndpoints(
-            self._services, self._calls, in_flight, self._connections, limits, self._metrics, users
+            self._services,
+            self._calls,
+            in_flight,
+            self._connections,
+            limits,
+            self._metrics,
+            users,
+            spans,
         )
         admission = ServiceAdmission(self._replicas, in_flight.of)
         checks = InvokeChecks(self._services, admission, limits)

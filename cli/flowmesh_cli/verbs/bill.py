@@ -1,0 +1,103 @@
+"""``fmesh bill`` and ``fmesh export focus``: what namespaces paid in a period."""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC
+from pathlib import Path
+
+from flowmesh_api.v1.charges import ChargePage
+from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.run_lookup import all_runs, find_run
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.focus import FocusDataset
+from flowmesh_cli.verbs.receipts import note_unreadable
+from flowmesh_cli.verbs.times import read_time
+from flowmesh_cli.views import formatting
+from flowmesh_cli.views.steps import titles_of
+from flowmesh_sdk.bill import GROUPINGS, NamespaceBill, read_charges
+
+FORMATS = ("csv", "parquet")
+
+
+@dataclass(frozen=True)
+class Period:
+    """Which charges are asked for.
+
+    Attributes:
+        run: uid, beginning of a uid, or name of a run; empty for all.
+        since, until: as users write times; their days in UTC count, ``until`` excluded.
+    """
+
+    run: str = ""
+    since: str = ""
+    until: str = ""
+
+
+def show_bill(period: Period, *, by: str, place: Target, as_json: bool) -> None:
+    """Shows what namespaces paid.
+
+    Raises:
+        CliError: ``by`` is none of ``GROUPINGS``.
+    """
+    groupings = {str(name): name for name in GROUPINGS}
+    if by not in groupings:
+        raise _not_one_of(by, "--by", groupings)
+    terminal = Terminal(as_json=as_json)
+    bill = NamespaceBill(_charges(terminal, period, place), groupings[by])
+    if as_json:
+        lines = [line._asdict() for line in bill.lines]
+        paid = sum(c.paid_nanousd for c in bill.charges)
+        terminal.answer({"lines": lines, "paid_nanousd": paid, "unreadable": bill.unreadable})
+        return
+    rows = bill.rows()
+    headings = list(rows[0]) if rows else ["namespace", "paid, $"]
+    terminal.table(headings, [list(row.values()) for row in rows], right=("attempts", "paid, $"))
+    terminal.text(f"paid ${bill.paid_usd:.9f}; days are in UTC")
+
+
+def export_focus(
+    period: Period, *, format_: str, out: Path | None, account: str, place: Target
+) -> None:
+    """Writes charges as rows of FOCUS 1.4.
+
+    Raises:
+        CliError: the format is none of ``FORMATS``, or the file cannot be written.
+    """
+    if format_ not in FORMATS:
+        raise _not_one_of(format_, "--format", FORMATS)
+    terminal = Terminal(as_json=False)
+    dataset = FocusDataset(_charges(terminal, period, place).charges, account)
+    data = dataset.to_csv() if format_ == "csv" else dataset.to_parquet()
+    if out is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    try:
+        out.write_bytes(data)
+    except OSError as e:
+        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
+    terminal.note(f"{formatting.count(len(dataset.rows), 'row')} -> {out}")
+
+
+def _charges(terminal: Terminal, period: Period, place: Target) -> ChargePage:
+    since = _day(period.since, "--since")
+    until = _day(period.until, "--until")
+    with query_fabric(place) as http:
+        run = find_run(http, period.run) if period.run else ""
+        namespace = "" if run else http.namespace
+        page = read_charges(http, namespace=namespace, run=run, since=since, until=until)
+        names = titles_of(all_runs(http)) if page.unreadable else {}
+    note_unreadable(terminal, page.unreadable, names)
+    return page
+
+
+def _day(text: str, option: str) -> str:
+    return read_time(text, option=option).astimezone(UTC).date().isoformat() if text else ""
+
+
+def _not_one_of(given: str, option: str, names: Iterable[str]) -> CliError:
+    return CliError(f"{given!r} is not one of {', '.join(names)}", ExitCode.USAGE, where=option)
