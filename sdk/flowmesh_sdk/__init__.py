@@ -11,7 +11,8 @@
 See docs/python.md.
 """
 
-from flowmesh_sdk.async_client import AsyncClient, AsyncRun
+from typing import TYPE_CHECKING, Any
+
 from flowmesh_sdk.bill import NamespaceBill
 from flowmesh_sdk.client import Client, connect
 from flowmesh_sdk.errors import (
@@ -29,6 +30,9 @@ from flowmesh_sdk.receipt import Receipt
 from flowmesh_sdk.rows import Rows
 from flowmesh_sdk.run import Run
 from flowmesh_sdk.workflow import Workflow, load
+
+if TYPE_CHECKING:
+    from flowmesh_sdk.async_client import AsyncClient, AsyncRun
 
 __all__ = [
     "ApiError",
@@ -51,3 +55,11 @@ __all__ = [
     "connect",
     "load",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("AsyncClient", "AsyncRun"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flowmesh_sdk import async_client  # noqa: PLC0415 - loads asyncio, and most need none
+
+    return getattr(async_client, name)
