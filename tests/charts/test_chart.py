@@ -318,6 +318,20 @@ def test_the_chart_contains_the_generated_custom_resource_definitions() -> None:
     assert sorted(named) == sorted(yaml.safe_load(x)["metadata"]["name"] for x in shipped.values())
 
 
+def test_the_values_for_kind_install_images_that_were_loaded_into_the_node() -> None:
+    values = ROOT / "examples" / "kubernetes" / "kind-values.yaml"
+    rendered = helm("template", "flowmesh", str(CHART), "--values", str(values)).stdout
+    made = [found for found in yaml.safe_load_all(rendered) if found]
+    (pool,) = [found for found in made if found["kind"] == "FlowMeshWorkerPool"]
+    FlowMeshWorkerPool.model_validate(pool)
+    assert pool["spec"]["engines"] == {"flavor": "thin"}
+    (operator,) = [o for o in made if o["metadata"]["name"] == "flowmesh-operator"
+                   and o["kind"] == "Deployment"]  # fmt: skip
+    for container in operator["spec"]["template"]["spec"]["containers"]:
+        assert container["image"].startswith("docker.io/library/flowmesh-operator:")
+        assert container["imagePullPolicy"] == "Never"
+
+
 def watched(api_server: ApiServer) -> str:
     """A namespace that warns of pods not restricted, with what a controller makes in it."""
     namespace = api_server.namespace({"pod-security.kubernetes.io/warn": "restricted"})

@@ -1,7 +1,8 @@
 """Writes the generated files: ``python -m flowmesh_core.spec.generate [--check]``.
 
-``crds/*.yaml`` for clusters, ``docs/schema.json`` and the same inside the package for editors. With
-``--check`` nothing is written; the exit code is 1 where a file is out of date.
+``crds/*.yaml`` for clusters and the same inside the chart, since Helm packages no link's target;
+``docs/schema.json`` and the same inside the package for editors. With ``--check`` nothing is
+written; the exit code is 1 where a file is out of date.
 """
 
 import io
@@ -15,6 +16,7 @@ from ruamel.yaml import YAML
 from flowmesh_core.spec.resources import definitions, editor_schema
 
 _NEVER_WRAP = 10_000
+_DEFINITIONS = ("crds", "charts/flowmesh/crds")
 _HEADER = "# Generated from core/flowmesh_core/spec by `make generate`; do not edit.\n"
 
 
@@ -22,7 +24,11 @@ def files() -> dict[str, str]:
     """Returns the content of every generated file, by path below the repository's root."""
     schema = json.dumps(editor_schema(), indent=2, ensure_ascii=False) + "\n"
     return {
-        **{f"crds/{name}.yaml": _HEADER + _yaml(crd) for name, crd in definitions().items()},
+        **{
+            f"{folder}/{name}.yaml": _HEADER + _yaml(crd)
+            for name, crd in definitions().items()
+            for folder in _DEFINITIONS
+        },
         "docs/schema.json": schema,
         "core/flowmesh_core/spec/schema.json": schema,
     }
