@@ -35,7 +35,9 @@ HEAVY = ("torch", "vllm", "transformers", "trl", "kubernetes", "kopf")
 def has(uv: str, python: str) -> bool:
     """Whether a Python is here, or is here after uv has fetched it."""
     commands = ([uv, "python", "find", python], [uv, "python", "install", "--quiet", python])
-    return any(subprocess.run(c, check=False, capture_output=True).returncode == 0 for c in commands)
+    return any(
+        subprocess.run(c, check=False, capture_output=True).returncode == 0 for c in commands
+    )
 
 
 def create(uv: str, venv: Path, python: str) -> None:

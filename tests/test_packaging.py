@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from hack.version import PLACES, problems, write
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST

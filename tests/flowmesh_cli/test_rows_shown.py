@@ -79,8 +79,6 @@ def test_first_rows_as_json_and_as_csv(folder: Path) -> None:
     assert json.loads(done.stdout)[1] == {"answer": "1", "question": "1", "target": "1"}
     done = fmesh("outputs", "--head", "2", "--format", "csv", cwd=folder)
     assert done.stdout == "answer,question,target\n0,0,0\n1,1,1\n"
-    refused = fmesh("outputs", "--head", "2", "--format", "xml", cwd=folder)
-    assert "use one of table, json, csv" in refused.stderr
 
 
 def test_a_file_for_each_row(folder: Path) -> None:
@@ -89,45 +87,23 @@ def test_a_file_for_each_row(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"{ROWS} files -> each" in done.stderr
     assert (folder / "each" / "of-1" / f"{ROWS // 2 + 1}.md").read_text() == f"{ROWS // 2 + 1}"
-    for template, reason in (
-        ("{{ target }}.md", "two rows have the name '0.md'"),
-        ("../{{ question }}", "'../0' is not a name in the folder"),
-        ("{{ nosuch }}", "'nosuch' is undefined"),
-    ):
-        refused = fmesh(*words, "--files", template, cwd=folder)
-        assert refused.returncode == 2
-        assert reason in refused.stderr
-    assert not (folder / "0").exists()
 
 
 def test_runs_are_listed_and_one_step_is_shown(folder: Path) -> None:
-    listed = fmesh("list", cwd=folder)
-    assert listed.stdout == fmesh("status", "--all", cwd=folder).stdout
-    assert "team-a/shown" in listed.stdout
+    assert "team-a/shown" in fmesh("list", cwd=folder).stdout
     one = fmesh("status", "shown", "score", "--json", cwd=folder)
     assert [step["path"] for step in json.loads(one.stdout)["steps"]] == ["score"]
-    for command in ("why", "explain", "logs"):
-        assert fmesh(command, "shown", "score", cwd=folder).returncode == 0
+    assert "eval.exact-match" in fmesh("why", "shown", "score", cwd=folder).stdout
 
 
 @pytest.mark.parametrize(
     ("line", "completed"),
-    [
-        ("fmesh status sh", "shown"),
-        ("fmesh why shown sc", "score"),
-        ("fmesh why re", "reply"),
-        ("fmesh outputs shown/re", "shown/replies"),
-        ("fmesh engines eval.exa", "eval.exact-match"),
-        ("fmesh status --state-dir nowhere sh", ""),
-    ],
+    [("fmesh why shown sc", "score"), ("fmesh outputs shown/re", "shown/replies")],
 )
-def test_a_shell_completes_runs_steps_outputs_and_engines(
-    folder: Path, line: str, completed: str
-) -> None:
+def test_a_shell_completes_steps_and_outputs(folder: Path, line: str, completed: str) -> None:
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
-    code = "from flowmesh_cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code],
+        [sys.executable, "-c", "from flowmesh_cli.main import main; main()"],
         cwd=folder,
         env={**environment(), **words, "_FMESH_COMPLETE": "complete_bash"},
         capture_output=True,
@@ -138,19 +114,28 @@ def test_a_shell_completes_runs_steps_outputs_and_engines(
 
 
 def test_two_columns_are_drawn_as_text_and_into_a_file(folder: Path) -> None:
-    curve = flows.write(folder, "curve", {
-        "inputs": {"t": {"rows": [{"step": n, "loss": 4.0 / (n + 1)} for n in range(8)]}},
-        "steps": [{"name": "all", "uses": "data.sql", "inputs": {"t": "inputs.t"},
-                   "with": {"query": "select step, loss from t order by step"}}],
-        "outputs": {"losses": "all.rows"},
-    })  # fmt: skip
+    steps = {"rows": [{"step": n, "loss": 4.0 / (n + 1)} for n in range(8)]}
+    query = "select step, loss from t order by step"
+    curve = flows.write(
+        folder,
+        "curve",
+        {
+            "inputs": {"t": steps},
+            "steps": [
+                {
+                    "name": "all",
+                    "uses": "data.sql",
+                    "inputs": {"t": "inputs.t"},
+                    "with": {"query": query},
+                }
+            ],
+            "outputs": {"losses": "all.rows"},
+        },
+    )
     assert fmesh("run", curve, cwd=folder).returncode == 0
     done = fmesh("plot", "curve/losses", "--x", "step", "--y", "loss", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("•") == 8
-    assert done.stdout.splitlines()[-1].split() == ["0", "7", "step"]
     words = ("plot", "curve", "--x", "step", "--y", "loss", "-o", "curve.svg")
     assert fmesh(*words, cwd=folder).returncode == 0
     assert "<svg" in (folder / "curve.svg").read_text()
-    wrong = fmesh("plot", "curve", "--x", "step", "--y", "los", cwd=folder)
-    assert "no column 'los'; did you mean 'loss'?" in wrong.stderr

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.connection.target import HERE, Target, placed
-from flowmesh_cli.errors import guarded
 from flowmesh_cli.commands.names import (
     OutputArgument,
     RunArgument,
@@ -15,6 +13,8 @@ from flowmesh_cli.commands.names import (
     StepArgument,
     run_and_step,
 )
+from flowmesh_cli.connection.target import HERE, Target, placed
+from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import JsonOption
 
 

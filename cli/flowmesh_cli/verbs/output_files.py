@@ -37,7 +37,7 @@ def write_row_files(
     if problem:
         raise CliError(problem, ExitCode.USAGE, where="--files")
     name_of = environment().from_string(template)
-    written: set[str] = set()
+    written: set[Path] = set()
     _create(folder)
     for row in rows:
         if column not in row:
@@ -48,12 +48,17 @@ def write_row_files(
                 remedy=f"there are {', '.join(row)}",
             )
         try:
-            name = name_of.render(context(dict(row)))
+            path = _path(folder, name_of.render(context(dict(row))))
         except jinja2.TemplateError as e:
             raise CliError(str(e), ExitCode.USAGE, where="--files") from e
-        _refuse_name(name, written)
-        written.add(name)
-        path = folder / name
+        if path in written:
+            raise CliError(
+                f"two rows have the name {str(path.relative_to(folder))!r}",
+                ExitCode.USAGE,
+                where="--files",
+                remedy="write a template of columns that differ, such as '{{ id }}.md'",
+            )
+        written.add(path)
         value = row[column]
         text = value if isinstance(value, str) else json_text.dumps(value, ensure_ascii=False)
         try:
@@ -66,18 +71,12 @@ def write_row_files(
     return len(written)
 
 
-def _refuse_name(name: str, written: set[str]) -> None:
-    """Refuses the name of a row's file that rows choose: it must stay in the folder, and be new."""
+def _path(folder: Path, name: str) -> Path:
+    """Returns the path of a row's file, whose name the row chooses: it must stay in the folder."""
     parts = PurePosixPath(name).parts
-    if not parts or parts[0] == "/" or ".." in parts or "\0" in name or name.endswith("/"):
+    if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
         raise CliError(f"{name!r} is not a name in the folder", ExitCode.USAGE, where="--files")
-    if name in written:
-        raise CliError(
-            f"two rows have the name {name!r}",
-            ExitCode.USAGE,
-            where="--files",
-            remedy="write a template of columns that differ, such as '{{ id }}.md'",
-        )
+    return folder.joinpath(*parts)
 
 
 def _create(folder: Path) -> None:

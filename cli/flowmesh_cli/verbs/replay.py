@@ -17,6 +17,7 @@ from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
+from flowmesh_sim.run.plots import draw_both, imported_pyplot
 
 
 def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:

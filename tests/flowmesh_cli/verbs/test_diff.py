@@ -34,6 +34,8 @@ def test_steps_outputs_and_metrics_that_differ_are_named_with_both_values() -> N
     assert differences(one, other) == [
         Difference("step score", "eval.win-rate failed", "-"),
         Difference("step judge", "-", "llm.score skipped"),
-        Difference("output answers", "dataset, 4 rows, aaaaaaaaaaaa", "dataset, 4 rows, bbbbbbbbbbbb"),
+        Difference(
+            "output answers", "dataset, 4 rows, aaaaaaaaaaaa", "dataset, 4 rows, bbbbbbbbbbbb"
+        ),
         Difference("quality.accuracy", "0.5", "0.75"),
     ]
