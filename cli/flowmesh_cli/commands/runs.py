@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands.names import RunArgument, StepArgument, StepOption, run_and_step
+from flowmesh_cli.commands.names import RunArgument, StepArgument, StepOption
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
@@ -233,7 +233,7 @@ def resume(run: RunArgument = "", place: Target = HERE, json: JsonOption = False
 
 
 def logs(
-    named: RunArgument = "",
+    run: RunArgument = "",
     path: StepArgument = "",
     step: StepOption = "",
     follow: Annotated[
@@ -245,5 +245,4 @@ def logs(
     """Show what the engines of a run printed."""
     from flowmesh_cli.verbs.logs import show_logs  # noqa: PLC0415
 
-    run, step = run_and_step(named, path, "") if path else (named, step)
-    show_logs(run, step=step, follow=follow, place=place, as_json=json)
+    show_logs(run, step=path or step, follow=follow, place=place, as_json=json)
