@@ -295,12 +295,11 @@ def test_a_server_and_a_token_need_neither_a_kubeconfig_nor_the_package(
     alone = {"KUBECONFIG": "", "HOME": str(tmp_path)}
     alone |= {"FLOWMESH_TOKEN": cluster.server.token_of("ada")}
     base = (sys.executable, "-c", code)
-    done = cluster.fmesh(
-        "ada", "status", run["uid"], "-n", cluster.namespace, command=base, **alone
-    )
+    own = ("-n", cluster.namespace)
+    done = cluster.fmesh("ada", "status", run["uid"], *own, command=base, **alone)
     assert done.returncode == 0, done.stderr
     assert "Succeeded" in done.stdout
-    refused = cluster.fmesh("ada", "submit", cluster.flow("seen"), command=base, **alone)
+    refused = cluster.fmesh("ada", "submit", cluster.flow("seen"), *own, command=base, **alone)
     assert refused.returncode == 2  # an object is created at the API server
     assert "[cluster]'" in refused.stderr
 

@@ -22,6 +22,10 @@ from flowmesh_core.spec.structural import PRESERVE
 _NEVER_WRAP = 10_000
 _DEFINITIONS = ("crds", "charts/flowmesh/crds")
 _VALUES = "charts/flowmesh/values.schema.json"
+_KEPT = (
+    *("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength"),
+    *("minItems", "maxItems", "minProperties", "maxProperties"),
+)
 _POOL = re.compile(r'^    "pool": .*(?=,$)', re.MULTILINE)
 _HEADER = "# Generated from core/flowmesh_core/spec by `make generate`; do not edit.\n"
 
@@ -69,9 +73,7 @@ def pool_schema() -> dict[str, Any]:
 
 def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a structural schema as JSON schema, without descriptions and with no other fields."""
-    kept = ("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength")
-    kept += ("minItems", "maxItems", "minProperties", "maxProperties")
-    made: dict[str, Any] = {key: schema[key] for key in kept if key in schema}
+    made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
     if "items" in schema:
         made["items"] = _closed(schema["items"])
     if isinstance(schema.get("additionalProperties"), Mapping):
