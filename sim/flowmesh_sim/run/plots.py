@@ -89,7 +89,7 @@ def imported_pyplot() -> "Any":
     except ImportError as e:
         raise FlowMeshError(
             "drawing needs matplotlib",
-            remedy="pip install 'flowmesh-fabric[sim]'",
+            remedy="pip install 'flowmesh-fabric[sim]', or the same with `uv pip install`",
         ) from e
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen
