@@ -7,6 +7,7 @@
 #   SEEDS=a-b   the worlds that `make soak` simulates
 #   BEFORE=path the checkout that `make bench-dispatch-pairs` compares with
 #   REGISTRY=prefix, FLAVORS="..."  of the images that `make images` builds
+#   TO=X.Y.Z    the version that `make version` writes
 #   JOBS="..."  the jobs that `make nightly` runs, by name or group; all without it
 
 SHELL := /bin/bash
@@ -98,7 +99,7 @@ check: $(READY) ## style, types, import rules, generated files, table of names
 	@VENV=$(VENV) hack/check.sh $(wildcard $(LINTED))
 
 .PHONY: check-base
-check-base: $(UV) ## the base install: its size, no torch, and how fast fmesh answers
+check-base: dist ## base and client as dist/ has them, on each Python here: size, start, a data workflow
 	@$(PYTHON) hack/check_base.py $(abspath $(UV))
 
 .PHONY: format
@@ -239,18 +240,22 @@ e2e-full: $(READY) ## also the heavy ones: the full worker image, soak
 VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 HELM ?= $(or $(shell command -v helm),.cache/e2e/bin/helm)
 
-.PHONY: dist images chart
-dist: $(UV) ## build the wheels of fabric and client, and an archive of the sources, into dist/
-	@rm -rf dist/*.whl dist/*.tar.gz build sdk/build
-	@for folder in sdk .; do $(UV) build --system-certs --quiet --wheel --out-dir dist $$folder; done
-	@git archive --prefix=flowmesh-fabric-$(VERSION)/ --output=dist/flowmesh-fabric-$(VERSION).tar.gz HEAD
-	@rm -rf build sdk/build
+.PHONY: dist images chart version same-version
+dist: same-version $(UV) ## build wheels and source distributions of fabric and client into dist/
+	@rm -rf dist/*.whl dist/*.tar.gz
+	@hack/build_dist.sh $(abspath $(UV)) dist
 	@ls dist
 
-images: ## build the images with docker, podman or buildah: REGISTRY=prefix, FLAVORS="thin cpu gpu"
+version: ## write the version of the next release: make version TO=0.2.0
+	@$(PYTHON) hack/version.py "$(TO)"
+
+same-version:
+	@$(PYTHON) hack/version.py
+
+images: same-version ## build the images with docker, podman or buildah: REGISTRY=prefix, FLAVORS="thin cpu gpu"
 	@hack/build_images.sh "$(VERSION)" "$(REGISTRY)" $(FLAVORS)
 
-chart: ## check the Helm chart and package it into dist/
+chart: same-version ## check the Helm chart and package it into dist/
 	@[ -x "$(HELM)" ] || { echo "error: no helm: install it, or run 'make cluster-up', which builds one" >&2; exit 1; }
 	@$(HELM) lint --strict --quiet charts/flowmesh
 	@$(HELM) package charts/flowmesh --destination dist

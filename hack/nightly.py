@@ -166,6 +166,7 @@ JOBS: tuple[Job, ...] = (
         3600.0,
         line_with(" broken: "),
     ),
+    Job("base", _make("check-base"), 1800.0, line_from("limits ")),
     Job("tests", _make("test-nightly"), 7200.0, last_line),
     Job("calibration", _make("bench-calibration"), 3600.0, line_with("mean error")),
     Job("bench-dispatch", _make("bench-dispatch", "ARGS=--draft"), 3600.0, column("/ Ray")),

@@ -2,14 +2,16 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
+import tarfile
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 import yaml
+from hack.version import PLACES, problems, write
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 
@@ -72,16 +74,64 @@ def test_the_client_has_every_package_of_its_folders_and_the_fabric_none_of_them
     assert not set(folders) & set(fabric["packages"]["find"]["where"])
 
 
-@pytest.mark.slow
-def test_the_client_installs_alone_and_is_small(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``make dist`` builds, of the files as they are here."""
     [uv] = (ROOT / ".cache").glob("uv-*/bin/uv")
-    for folder in ("api", "documents", "sdk"):  # a copy, since a build leaves files beside its own
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("build"))
-    dist = tmp_path / "dist"
-    _run(uv, "build", "--system-certs", "--wheel", "--out-dir", dist, tmp_path / "sdk")
-    [wheel] = dist.glob("*.whl")
+    folder = tmp_path_factory.mktemp("dist")
+    _run(ROOT / "hack" / "build_dist.sh", uv, folder)
+    return folder
+
+
+def _file(dist: Path, pattern: str) -> Path:
+    [found] = dist.glob(pattern)
+    return found
+
+
+@pytest.mark.slow
+def test_a_release_has_a_wheel_and_a_source_distribution_of_both(dist: Path) -> None:
+    version = PROJECT["version"]
+    for name in ("flowmesh_fabric", "flowmesh_fabric_sdk"):
+        assert (dist / f"{name}-{version}-py3-none-any.whl").is_file()
+        assert (dist / f"{name}-{version}.tar.gz").is_file()
+
+
+@pytest.mark.slow
+def test_the_source_distribution_has_every_file_and_no_link(dist: Path) -> None:
+    with tarfile.open(_file(dist, "flowmesh_fabric-*.tar.gz")) as tar:
+        members = tar.getmembers()
+    assert [m.name for m in members if m.issym() or m.islnk()] == []
+    there = {m.name.partition("/")[2] for m in members if m.isfile()}
+    tracked = set(_run("git", "-C", ROOT, "ls-files").split("\n")) - {""}
+    links = {name for name in tracked if (ROOT / name).is_symlink() and (ROOT / name).is_dir()}
+    assert tracked - links - there == set()
+    assert {name for name in there if name.endswith(".pyc") or "/.venv/" in name} == set()
+
+
+@pytest.mark.slow
+def test_the_wheel_has_the_definitions_and_the_tested_versions(dist: Path) -> None:
+    with zipfile.ZipFile(_file(dist, "flowmesh_fabric-*.whl")) as wheel:
+        names = wheel.namelist()
+        definitions = {n: wheel.read(n) for n in names if n.startswith("flowmesh_core/spec/crds/")}
+        pins = {n: wheel.read(n) for n in names if n.startswith("flowmesh_cli/constraints/")}
+        metadata = wheel.read(f"flowmesh_fabric-{PROJECT['version']}.dist-info/METADATA").decode()
+    assert {Path(name).name: text for name, text in definitions.items()} == {
+        file.name: file.read_bytes() for file in (ROOT / "crds").iterdir()
+    }
+    assert {Path(name).name: text for name, text in pins.items()} == {
+        name: (ROOT / "constraints" / name).read_bytes()
+        for name in ("cpu.txt", "gpu.txt", "overrides-cpu.txt")
+    }
+    for line in ("Author: The FlowMesh authors", "Project-URL: Homepage, ", "Classifier: Typing"):
+        assert line in metadata
+
+
+@pytest.mark.slow
+def test_the_client_installs_alone_and_is_small(dist: Path, tmp_path: Path) -> None:
+    [uv] = (ROOT / ".cache").glob("uv-*/bin/uv")
     target = tmp_path / "installed"
     install = ("pip", "install", "--system-certs", "--python", sys.executable, "--target", target)
+    wheel = _file(dist, "flowmesh_fabric_sdk-*.whl")
     _run(uv, *install, "--constraints", ROOT / "constraints" / "cpu.txt", wheel)
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     assert size < CLIENT_MB * 1e6
@@ -109,6 +159,40 @@ def test_a_release_calls_the_targets_that_build_it_and_nothing_else() -> None:
     assert commands == ["make dist images chart"]
 
 
-def test_the_chart_has_the_version_of_the_fabric() -> None:
-    chart = yaml.safe_load((ROOT / "charts" / "flowmesh" / "Chart.yaml").read_text())
-    assert {chart["version"], chart["appVersion"]} == {PROJECT["version"]}
+def test_every_place_has_the_version_of_the_fabric() -> None:
+    assert problems(ROOT, []) == []
+
+
+def _copy(folder: Path) -> Path:
+    for name in {file for file, _ in PLACES} | {"CHANGELOG.md"}:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text((ROOT / name).read_text())
+    return folder
+
+
+def test_a_tag_of_another_version_publishes_nothing(tmp_path: Path) -> None:
+    root = _copy(tmp_path)
+    (problem,) = problems(root, ["v7.0.0"])
+    assert "v7.0.0" in problem
+    assert f"version {PROJECT['version']}" in problem
+    write(root, "7.0.0", "2027-01-31")
+    assert problems(root, ["v7.0.0"]) == []
+
+
+def test_the_next_version_is_written_into_each_place_and_heads_the_changelog(
+    tmp_path: Path,
+) -> None:
+    root = _copy(tmp_path)
+    write(root, "7.0.0", "2027-01-31")
+    assert "flowmesh-fabric-sdk==7.0.0" in (root / "pyproject.toml").read_text()
+    assert 'appVersion: "7.0.0"' in (root / "charts" / "flowmesh" / "Chart.yaml").read_text()
+    before = (ROOT / "CHANGELOG.md").read_text()
+    heading = "## [Unreleased]\n\n## [7.0.0] - 2027-01-31\n"
+    assert (root / "CHANGELOG.md").read_text() == before.replace("## [Unreleased]\n", heading, 1)
+    (root / "sdk" / "pyproject.toml").write_text('version = "6.0.0"\n')
+    assert "sdk/pyproject.toml" in " ".join(problems(root, []))
+
+
+def test_what_helm_packages_is_no_link() -> None:
+    """Helm follows links with a warning, and an archive of the chart's folder alone lacks them."""
+    assert [p for p in (ROOT / "charts").rglob("*") if p.is_symlink()] == []

@@ -33,6 +33,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="Run LLM workflows, and run every distinct step once for all tenants.",
 )
 for group in (
@@ -88,22 +89,12 @@ def main(name: str = "fmesh") -> None:
             raise
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
-        remedy = _remedy(usage_message(), sys.argv[1:])
-        if remedy:
-            typer.echo(f"remedy: {remedy}", err=True)
         if "--json" in sys.argv:
-            remedy = remedy or f"{name} COMMAND --help lists its arguments and options"
+            remedy = f"{name} COMMAND --help lists its arguments and options"
             answer(CliError(usage_message(), code, remedy=remedy), code)
     if code == ExitCode.INTERRUPTED:
         end_quickly(code)
     sys.exit(code)
-
-
-def _remedy(message: str, words: list[str]) -> str:
-    """Returns what to write in place of ``why RUN STEP``; empty for other errors."""
-    if words[:1] in (["why"], ["explain"]) and "unexpected extra argument" in message:
-        return f"name the step of a run as RUN/STEP: fmesh {words[0]} RUN/STEP"
-    return ""
 
 
 if __name__ == "__main__":

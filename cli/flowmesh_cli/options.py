@@ -15,9 +15,6 @@ StateDirOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-_RUN = "Uid, beginning of a uid, or name of a run."
-RunOption = Annotated[str, typer.Option("--run", help=_RUN, show_default="the latest")]
-RunArgument = Annotated[str, typer.Argument(help=_RUN, show_default="the latest")]
 FilesArgument = Annotated[
     list[Path], typer.Argument(help="Workflow and cache policy files, or - for standard input.")
 ]

@@ -1,6 +1,7 @@
-"""``python -m flowmesh_operator.crds FOLDER``: applies the custom resource definitions.
+"""``python -m flowmesh_operator.crds [FOLDER]``: applies the custom resource definitions.
 
 The chart's pre-upgrade hook runs it, because Helm installs definitions and never updates them.
+Without a folder it applies those of this release.
 """
 
 import sys
@@ -12,9 +13,12 @@ from typing import Any
 import kubernetes
 import yaml
 
+from flowmesh_core import spec
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_operator.kube.connection import load_configuration
 
+DEFINITIONS = Path(spec.__file__).parent / "crds"
+"""The folder with those of this release."""
 _FIELD_MANAGER = "flowmesh"
 _APPLY = "application/apply-patch+yaml"
 _ESTABLISHED_S = 60.0
@@ -88,14 +92,15 @@ def _established(definition: Mapping[str, Any]) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Applies the definitions of one folder; returns the exit code."""
-    if len(arguments) != 1:
-        sys.stderr.write("usage: python -m flowmesh_operator.crds FOLDER\n")
+    """Applies the definitions of a folder, or of this release; returns the exit code."""
+    if len(arguments) > 1:
+        sys.stderr.write("usage: python -m flowmesh_operator.crds [FOLDER]\n")
         return 2
     try:
         load_configuration()
         api = kubernetes.client.ApiextensionsV1Api()
-        for name in apply_definitions(api, Path(arguments[0])):
+        folder = Path(arguments[0]) if arguments else DEFINITIONS
+        for name in apply_definitions(api, folder):
             sys.stdout.write(f"{name} is up to date\n")
     except FlowMeshError as e:
         sys.stderr.write(f"{e}\n")

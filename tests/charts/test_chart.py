@@ -86,6 +86,8 @@ def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
         (["operator.replica=3"], "'replica' not allowed"),
         (["operator.replicas=0"], "/operator/replicas"),
         (["pools.Big.minReplicas=1"], "Big"),
+        (["pools.cpu.minReplica=1"], "'minReplica' not allowed"),
+        (["pools.cpu.engines.flavour=thin"], "'flavour' not allowed"),
         (["store.s3.url=https://bucket"], "/store/s3/url"),
         (["clusterRanges.pods={10.0.0.0}"], "/clusterRanges/pods/0"),
     ],
@@ -316,6 +318,20 @@ def test_the_chart_contains_the_generated_custom_resource_definitions() -> None:
     assert carried == shipped
     named = find("ClusterRole", "flowmesh-crds")["rules"][1]["resourceNames"]
     assert sorted(named) == sorted(yaml.safe_load(x)["metadata"]["name"] for x in shipped.values())
+
+
+def test_the_values_for_kind_install_images_that_were_loaded_into_the_node() -> None:
+    values = ROOT / "examples" / "kubernetes" / "kind-values.yaml"
+    rendered = helm("template", "flowmesh", str(CHART), "--values", str(values)).stdout
+    made = [found for found in yaml.safe_load_all(rendered) if found]
+    (pool,) = [found for found in made if found["kind"] == "FlowMeshWorkerPool"]
+    FlowMeshWorkerPool.model_validate(pool)
+    assert pool["spec"]["engines"] == {"flavor": "thin"}
+    (operator,) = [o for o in made if o["metadata"]["name"] == "flowmesh-operator"
+                   and o["kind"] == "Deployment"]  # fmt: skip
+    for container in operator["spec"]["template"]["spec"]["containers"]:
+        assert container["image"].startswith("docker.io/library/flowmesh-operator:")
+        assert container["imagePullPolicy"] == "Never"
 
 
 def watched(api_server: ApiServer) -> str:

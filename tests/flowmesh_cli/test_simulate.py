@@ -1,12 +1,14 @@
 """``fmesh simulate``: one JSON document, a plot, and errors with their places."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from flowmesh_cli.main import app
+from flowmesh_cli.verbs import simulate
 
 SCENARIO = Path(__file__).parent.parent.parent / "examples/simulate/no-ops.yaml"
 
@@ -26,6 +28,18 @@ def test_the_text_output_states_that_it_is_simulated() -> None:
     assert done.exit_code == 0
     assert "policy fifo (simulated)" in done.stdout
     assert "40 runs" in done.stdout
+
+
+def test_a_plot_without_matplotlib_is_refused_before_anything_is_simulated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setattr(simulate, "Simulation", None)
+    words = ["simulate", str(SCENARIO), "--plot", str(tmp_path / "run.svg")]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 1
+    assert "drawing needs matplotlib" in done.stderr
+    assert "'flowmesh-fabric[sim]'" in done.stderr
 
 
 @pytest.mark.parametrize("option", ["--plot", "--trace"])

@@ -282,7 +282,26 @@ def test_without_the_package_the_remedy_names_it(cluster: Cluster) -> None:
     done = cluster.fmesh("ada", "status", command=(sys.executable, "-c", code))
     assert done.returncode == 2
     assert "pip install" in done.stderr
-    assert "[operator]'" in done.stderr
+    assert "[cluster]'" in done.stderr
+
+
+def test_a_server_and_a_token_need_neither_a_kubeconfig_nor_the_package(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    (run,) = cluster.answer("ada", "run", cluster.flow("seen"))["runs"]
+    code = "import sys, importlib.util as u; f = u.find_spec; sys.modules['kubernetes'] = None;"
+    code += "u.find_spec = lambda name, *a: None if name == 'kubernetes' else f(name, *a);"
+    code += "from flowmesh_cli.main import main; main()"
+    alone = {"KUBECONFIG": "", "HOME": str(tmp_path)}
+    alone |= {"FLOWMESH_TOKEN": cluster.server.token_of("ada")}
+    base = (sys.executable, "-c", code)
+    own = ("-n", cluster.namespace)
+    done = cluster.fmesh("ada", "status", run["uid"], *own, command=base, **alone)
+    assert done.returncode == 0, done.stderr
+    assert "Succeeded" in done.stdout
+    refused = cluster.fmesh("ada", "submit", cluster.flow("seen"), *own, command=base, **alone)
+    assert refused.returncode == 2  # an object is created at the API server
+    assert "[cluster]'" in refused.stderr
 
 
 def test_an_unreachable_gateway_is_reported_with_where_to_look(cluster: Cluster) -> None:

@@ -11,7 +11,6 @@ from flowmesh_operator.crds import DefinitionsError, apply_definitions, main
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 NAME = "tests.example.flowmesh.dev"
 
 
@@ -57,8 +56,12 @@ def test_missing_definitions_are_created_and_those_applied_by_helm_are_updated(
     api_server.kubectl("delete", "crd", NAME)
 
 
-def test_the_api_server_accepts_our_definitions(api: kubernetes.client.ApiextensionsV1Api) -> None:
-    assert "flowmeshworkflows.flowmesh.dev" in apply_definitions(api, ROOT / "crds")
+def test_without_a_folder_the_definitions_of_this_release_are_applied(
+    api_server: ApiServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(api_server.kubeconfig))
+    assert main([]) == 0
+    assert "flowmeshworkflows.flowmesh.dev is up to date" in capsys.readouterr().out
 
 
 def test_a_refusal_by_the_api_server_is_reported_in_its_words(

@@ -1,5 +1,6 @@
 """Reads the user's kubeconfig: cluster, namespace and credentials."""
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ class Kubeconfig:
     """One context of a kubeconfig, or the service account of the pod that ``fmesh`` runs in."""
 
     def __init__(self, place: Target) -> None:
-        """Loads the context.
+        """Loads the context, unless a gateway's address and a token are given in its place.
 
         Raises:
             CliError: there is no kubeconfig or no such context, or kubernetes is not installed.
@@ -29,7 +30,21 @@ class Kubeconfig:
         self._place = place
         self.file = str(place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
         self.context, self.namespace = "", _DEFAULT_NAMESPACE
-        self._load()
+        self._configuration: Any = None
+        if not self._is_replaced():
+            self._load()
+
+    def _is_replaced(self) -> bool:
+        """Whether a server and a token are given, and no kubeconfig can be read beside them."""
+        place = self._place
+        if not (place.server and os.environ.get(TOKEN_VARIABLE)):
+            return False
+        if place.context or place.kubeconfig:
+            return False
+        is_there = self._in_pod() or any(
+            Path(file).expanduser().exists() for file in self.file.split(os.pathsep)
+        )
+        return not is_there or importlib.util.find_spec("kubernetes") is None
 
     def _load(self) -> None:
         client, config = _kubernetes()
@@ -57,8 +72,10 @@ class Kubeconfig:
             ) from e
 
     def client(self) -> "ApiClient":
-        """Returns a client of the API server with the user's rights."""
+        """Returns a client of the API server with the user's rights; raises as the constructor."""
         client, _ = _kubernetes()
+        if self._configuration is None:
+            self._load()
         return client.ApiClient(self._configuration)
 
     def token(self, *, renewed: bool) -> str:
@@ -113,7 +130,7 @@ def _kubernetes() -> tuple[Any, Any]:
         raise CliError(
             "a cluster needs the package kubernetes, which is not installed",
             ExitCode.USAGE,
-            remedy=install_command("operator"),
+            remedy=install_command("cluster"),
         ) from e
     return client, config
 

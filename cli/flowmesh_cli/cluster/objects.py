@@ -36,9 +36,10 @@ class WorkflowObjects:
     """Creates, reads and patches the cluster's FlowMeshWorkflow objects."""
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
+        client = kubeconfig.client()  # says what is missing
         from kubernetes.client import CustomObjectsApi  # noqa: PLC0415 - see kubeconfig
 
-        self._api = CustomObjectsApi(kubeconfig.client())
+        self._api = CustomObjectsApi(client)
 
     def create(self, document: Object) -> Object:
         """Creates an object.

@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.commands.names import RunArgument
 from flowmesh_cli.commands.runs import PriceOption, WorkersOption
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
-from flowmesh_cli.options import JsonOption, RunArgument
+from flowmesh_cli.options import JsonOption
 
 OutOption = Annotated[
     Path | None,

@@ -1,17 +1,21 @@
-"""Declares ``why``, ``explain``, ``receipt``, ``outputs`` and ``sql``."""
+"""Declares ``why``, ``explain``, ``receipt``, ``outputs``, ``sql``, ``plot``, ``diff``."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from flowmesh_cli.commands.names import (
+    OutputArgument,
+    RunArgument,
+    RunOption,
+    RunOrStepArgument,
+    StepArgument,
+    run_and_step,
+)
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
-from flowmesh_cli.options import JsonOption, RunArgument, RunOption
-
-StepArgument = Annotated[
-    str, typer.Argument(help="Path of the step, such as sample or tune[lr=1], or RUN/STEP.")
-]
+from flowmesh_cli.options import JsonOption
 
 
 def add_to(app: typer.Typer) -> None:
@@ -22,12 +26,15 @@ def add_to(app: typer.Typer) -> None:
         ("receipt", receipt),
         ("outputs", outputs),
         ("sql", sql),
+        ("plot", plot),
+        ("diff", diff),
     ):
         app.command(name, rich_help_panel="Explain")(guarded(placed(command)))
 
 
 def why(
-    step: StepArgument,
+    named: RunOrStepArgument,
+    step: StepArgument = "",
     run: RunOption = "",
     place: Target = HERE,
     json: JsonOption = False,
@@ -35,11 +42,13 @@ def why(
     """Show why a step is waiting, and what it ran or reused."""
     from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
 
+    run, step = run_and_step(named, step, run)
     show_why(step, run=run, place=place, as_json=json)
 
 
 def explain(
-    step: StepArgument,
+    named: RunOrStepArgument,
+    step: StepArgument = "",
     run: RunOption = "",
     place: Target = HERE,
     json: JsonOption = False,
@@ -47,6 +56,7 @@ def explain(
     """Show the candidate workers of a step and their utility."""
     from flowmesh_cli.verbs.why import show_placement  # noqa: PLC0415
 
+    run, step = run_and_step(named, step, run)
     show_placement(step, run=run, place=place, as_json=json)
 
 
@@ -66,13 +76,7 @@ def receipt(
 
 
 def outputs(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="Uid, beginning of a uid, or name of a run, or RUN/OUTPUT for one of its outputs.",
-            show_default="the latest",
-        ),
-    ] = "",
+    run: OutputArgument = "",
     head: Annotated[
         int, typer.Option("--head", min=0, help="Show so many rows of each data set.")
     ] = 0,
@@ -84,8 +88,23 @@ def outputs(
         typer.Option("--download", metavar="DIR", help="Write the outputs to this folder."),
     ] = None,
     format_: Annotated[
-        str, typer.Option("--format", help="Format of data sets: jsonl, csv or parquet.")
-    ] = "jsonl",
+        str,
+        typer.Option(
+            "--format",
+            help="Format of data sets: jsonl, csv or parquet, with --head table, json or csv.",
+        ),
+    ] = "",
+    files: Annotated[
+        str,
+        typer.Option(
+            "--files",
+            metavar="NAME",
+            help="Download a file for each row, named by this template, such as '{{ id }}.md'.",
+        ),
+    ] = "",
+    column: Annotated[
+        str, typer.Option("--column", help="Column with the content of these files.")
+    ] = "",
     partial: Annotated[
         bool,
         typer.Option("--partial", help="Download what is published, whether the run ended or not."),
@@ -101,6 +120,8 @@ def outputs(
         download=download,
         format_=format_,
         partial=partial,
+        files=files,
+        column=column,
         head=head,
         columns=[name.strip() for name in columns.split(",") if name.strip()],
         place=place,
@@ -124,3 +145,33 @@ def sql(
     from flowmesh_cli.verbs.sql import query_outputs  # noqa: PLC0415
 
     query_outputs(query, run=run, limit=limit, place=place, as_json=json)
+
+
+def plot(
+    run: OutputArgument = "",
+    *,
+    x: Annotated[str, typer.Option("--x", metavar="COLUMN", help="Horizontal axis.")],
+    y: Annotated[str, typer.Option("--y", metavar="COLUMN", help="Vertical axis.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Draw to this file: .png, .svg or .pdf."),
+    ] = None,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Draw two columns of an output, as text or into a file."""
+    from flowmesh_cli.verbs.plot import plot_output  # noqa: PLC0415
+
+    plot_output(run, x=x, y=y, out=out, place=place, as_json=json)
+
+
+def diff(
+    first: RunArgument,
+    second: RunArgument,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Show in what two runs differ: steps, outputs, metrics, cost."""
+    from flowmesh_cli.verbs.diff import show_diff  # noqa: PLC0415
+
+    show_diff(first, second, place=place, as_json=json)

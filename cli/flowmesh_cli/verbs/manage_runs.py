@@ -4,6 +4,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.quotas import QuotaUsage
@@ -17,13 +19,14 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.follow import POLL_S
+from flowmesh_cli.verbs.why import find_step
 from flowmesh_cli.views.quota import left_text
 from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.views.steps import title, titles_of
 
 
-def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
-    """Shows a run, or with ``every`` a line per run."""
+def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json: bool) -> None:
+    """Shows a run, with one of its steps where one is named, or with ``every`` a line per run."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         if every:
@@ -37,6 +40,9 @@ def show_status(run: str, *, every: bool, place: Target, as_json: bool) -> None:
                 _show_quota(terminal, http, http.namespace or http.default_namespace)
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
+        if step:
+            _, found = find_step(http, status.uid, step)
+            status = replace(status, steps=(found,))
         if as_json:
             terminal.answer(status)
             return

@@ -1,10 +1,12 @@
 """``fmesh outputs``: shows a run's outputs or writes them to a folder."""
 
-import json as json_text
-import tarfile
+import csv
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
@@ -16,12 +18,13 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.output_files import FORMATS, download_outputs, write_row_files
+from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
 from flowmesh_cli.views.runs import describe_output
 from flowmesh_sdk.rows import Rows
-from flowmesh_store.unpacking import unpack
 
-FORMATS = ("jsonl", "csv", "parquet")
+_SHOWN_FORMATS = ("table", "json", "csv")
 
 
 def show_outputs(
@@ -30,6 +33,8 @@ def show_outputs(
     download: Path | None,
     format_: str,
     partial: bool,
+    files: str,
+    column: str,
     head: int,
     columns: Sequence[str],
     place: Target,
@@ -40,30 +45,19 @@ def show_outputs(
     Args:
         run: what the user named; ``RUN/OUTPUT`` for one output.
         download: the folder; None to show them.
-        format_: of data sets.
+        format_: of data sets that are downloaded, or of the rows that ``head`` shows.
         partial: whether to write what is published so far, also of a run that has not ended.
+        files: template of the names of files, one for each row; empty for a file an output.
+        column: with the content of these files.
         head: rows of each data set to show.
         columns: those to show; all where empty.
         place: the fabric.
         as_json: whether to answer in JSON.
     """
-    if format_ not in FORMATS:
-        raise CliError(
-            f"{format_!r} is not a format",
-            ExitCode.USAGE,
-            where="--format",
-            remedy=f"use one of {', '.join(FORMATS)}",
-        )
-    if partial and download is None:
-        raise CliError(
-            "--partial has no effect without --download",
-            ExitCode.USAGE,
-            where="--partial",
-            remedy="name a folder: --download DIR",
-        )
+    _refuse_options(download, format_, partial=partial, files=files, column=column, head=head)
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        status, outputs = _named(http, run)
+        status, outputs = named_outputs(http, run)
         uid = status.uid
         if status.phase not in ENDED_PHASES and not partial:
             raise CliError(
@@ -71,16 +65,25 @@ def show_outputs(
                 ExitCode.NOT_FOUND,
                 remedy=f"`fmesh watch {uid}` follows it",
             )
-        written = (
-            {}
-            if download is None
-            else _download(http, uid, outputs, download, format_, partial=partial)
-        )
+        written: dict[str, Path] = {}
+        if files and download is not None:
+            name = data_set(outputs)
+            rows_of = Rows(http, f"/v1/runs/{uid}/outputs/{name}", count=None, partial=partial)
+            count = write_row_files(rows_of, download, files, column)
+            written = {name: download}
+            terminal.note(f"{formatting.count(count, 'file')} -> {download}")
+        elif download is not None:
+            written = download_outputs(
+                http, uid, outputs, download, format_ or FORMATS[0], partial=partial
+            )
         rows = read_heads(http, uid, outputs, head, columns) if head else {}
     if as_json:
-        files = {name: str(path) for name, path in written.items()}
-        answer = {"uid": uid, "outputs": outputs, "files": files}
+        paths = {name: str(path) for name, path in written.items()}
+        answer = {"uid": uid, "outputs": outputs, "files": paths}
         terminal.answer({**answer, "rows": rows} if head else answer)
+        return
+    if head and format_ in ("json", "csv"):
+        _write_rows(terminal, rows[data_set(outputs)], format_)
         return
     for name, output in outputs.items():
         where = f" -> {written[name]}" if name in written else ""
@@ -90,6 +93,73 @@ def show_outputs(
         show_rows(terminal, rows.get(name, ()), columns=columns)
     if not outputs:
         terminal.note("the workflow declares no outputs")
+
+
+def _refuse_options(
+    download: Path | None, format_: str, *, partial: bool, files: str, column: str, head: int
+) -> None:
+    """Refuses options that have no effect together.
+
+    Raises:
+        CliError: names the option and what it needs.
+    """
+    formats = _SHOWN_FORMATS if head and download is None else FORMATS
+    if format_ and format_ not in formats:
+        raise CliError(
+            f"{format_!r} is not a format",
+            ExitCode.USAGE,
+            where="--format",
+            remedy=f"use one of {', '.join(formats)}",
+        )
+    for option, given in (("--partial", partial), ("--files", files)):
+        if given and download is None:
+            raise CliError(
+                f"{option} has no effect without --download",
+                ExitCode.USAGE,
+                where=option,
+                remedy="name a folder: --download DIR",
+            )
+    if bool(files) != bool(column):
+        raise CliError(
+            "--files and --column need each other",
+            ExitCode.USAGE,
+            where="--files" if files else "--column",
+            remedy="for example --files '{{ id }}.md' --column text",
+        )
+
+
+def data_set(outputs: Mapping[str, dict[str, Any] | None]) -> str:
+    """Returns the name of the one data set among outputs.
+
+    Raises:
+        CliError: there is none, or there are several.
+    """
+    names = [n for n, o in outputs.items() if o and o.get("kind") == "dataset"]
+    if len(names) != 1:
+        raise CliError(
+            f"{formatting.count(len(names), 'data set')} among the outputs: one is needed",
+            ExitCode.USAGE,
+            remedy=f"name it as RUN/OUTPUT: {', '.join(names or outputs) or 'there are none'}",
+        )
+    return names[0]
+
+
+def _write_rows(terminal: Terminal, rows: Sequence[Mapping[str, Any]], format_: str) -> None:
+    """Writes rows alone to standard output, as a JSON array or as CSV with a heading."""
+    if format_ == "json":
+        terminal.answer(list(rows))
+        return
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(names)
+    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as CSV has it: text and numbers as they are, others as JSON."""
+    if value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool)):
+        return value
+    return msgspec.json.encode(value).decode()
 
 
 def read_heads(
@@ -124,7 +194,7 @@ def _chosen(name: str, row: dict[str, Any], columns: Sequence[str]) -> dict[str,
     return {column: row[column] for column in columns} if columns else row
 
 
-def _named(http: ApiClient, text: str) -> tuple[RunStatus, dict[str, dict[str, Any] | None]]:
+def named_outputs(http: ApiClient, text: str) -> tuple[RunStatus, dict[str, dict[str, Any] | None]]:
     """Returns the run that the user named, and its outputs or the one that is named as well.
 
     A namespace may come before the name of a run too, so the run is tried first.
@@ -147,69 +217,3 @@ def _named(http: ApiClient, text: str) -> tuple[RunStatus, dict[str, dict[str, A
             remedy=f"it has {', '.join(status.outputs) or 'none'}",
         )
     return status, {name: status.outputs[name]}
-
-
-def _download(
-    http: ApiClient,
-    uid: str,
-    outputs: Mapping[str, dict[str, Any] | None],
-    folder: Path,
-    format_: str,
-    *,
-    partial: bool,
-) -> dict[str, Path]:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as e:
-        raise CliError(f"cannot be created: {e.strerror}", ExitCode.USAGE, where=str(folder)) from e
-    written = {}
-    for name, output in outputs.items():
-        described = output or ({"kind": "dataset"} if partial else None)
-        if described is not None and not described.get("revoked"):
-            content = f"/v1/runs/{uid}/outputs/{name}"
-            query = {"partial": 1} if partial else {}
-            written[name] = _write(http, content, query, described["kind"], folder, format_)
-    return written
-
-
-def _write(
-    http: ApiClient, content: str, query: dict[str, int], kind: str, folder: Path, format_: str
-) -> Path:
-    name = content.rpartition("/")[2]
-    if kind == "dataset":
-        path = folder / f"{name}.{format_}"
-        rows = folder / f".{name}.jsonl"
-        http.download(content, rows, **query)
-        _convert(rows, path, format_)
-    elif kind == "metrics":
-        path = folder / f"{name}.json"
-        values = json_text.loads(http.call("GET", content, query=query))
-        path.write_text(json_text.dumps(values, indent=2, sort_keys=True) + "\n")
-    elif kind in ("model", "adapter"):
-        path = folder / name
-        packed = folder / f".{name}.tar"
-        http.download(content, packed, **query)
-        with tarfile.open(packed) as tar:
-            unpack(tar, path)
-        packed.unlink()
-    else:
-        path = folder / name
-        http.download(content, path, **query)
-    return path
-
-
-def _convert(rows: Path, target: Path, format_: str) -> None:
-    """Converts rows from JSON Lines to the requested format."""
-    if format_ == "jsonl":
-        rows.replace(target)
-        return
-    # Imported here: pyarrow loads in a third of a second, and JSON Lines do not need it.
-    from pyarrow import csv, json, parquet  # noqa: PLC0415
-    from pyarrow import table as table_of  # noqa: PLC0415
-
-    table = json.read_json(rows) if rows.stat().st_size else table_of({})
-    if format_ == "csv":
-        csv.write_csv(table, target)
-    else:
-        parquet.write_table(table, target)
-    rows.unlink()

@@ -17,6 +17,7 @@ from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
+from flowmesh_sim.run.plots import draw_both, imported_pyplot
 
 
 def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:
@@ -52,17 +53,17 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
     Raises:
         CliError: a file cannot be read.
         SpecError: a file is not a trace or a policy.
-        FlowMeshError: no run in it can be replayed.
+        FlowMeshError: no run in it can be replayed, or a plot is wanted without matplotlib.
     """
     for file in (trace, policy):
         if file is not None:
             require_file(file)
+    if plot is not None:
+        imported_pyplot()
     spec = ReplaySpec() if policy is None else read_replay(policy)
     done = replay(read_recording(trace), spec)
     terminal = Terminal(as_json=as_json)
     if plot is not None:
-        from flowmesh_sim.run.plots import draw_both  # noqa: PLC0415 - matplotlib is of the sim extra
-
         draw_both(done, plot)
         terminal.note(f"plot written to {plot}")
     if as_json:

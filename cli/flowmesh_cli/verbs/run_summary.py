@@ -12,7 +12,13 @@ from flowmesh_cli.verbs.outputs import read_heads
 from flowmesh_cli.verbs.receipts import read_receipt, sharing, show_sharing
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
-from flowmesh_cli.views.runs import show_fabric, show_failure, show_outputs, show_runs
+from flowmesh_cli.views.runs import (
+    show_fabric,
+    show_failure,
+    show_metrics,
+    show_outputs,
+    show_runs,
+)
 from flowmesh_cli.views.steps import title, titles_of
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.namespace_selection import selects
@@ -33,6 +39,7 @@ def show_end(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]) -> 
                 terminal.text(f"{title(run)}  (fmesh outputs {run.uid} --download DIR)")
                 show_outputs(terminal, run)
                 _show_heads(terminal, http, run)
+        show_metrics(terminal, runs)
         _show_sharing(terminal, http, runs)
         show_fabric(terminal, fabric)
     for run in runs:

@@ -9,6 +9,7 @@ from flowmesh_core.units import nano_usd
 from flowmesh_sim.invariants.checker import Checker
 from flowmesh_sim.policies import policy_named
 from flowmesh_sim.run.measurements import SimulationResult
+from flowmesh_sim.run.plots import draw, imported_pyplot
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import read_scenario
 
@@ -28,9 +29,12 @@ def simulate_file(
     Raises:
         CliError: the file cannot be read.
         SpecError: the file is not a scenario.
+        FlowMeshError: a plot is wanted, and matplotlib is not installed.
         InvariantError: an invariant was violated: a bug in the fabric or the simulator.
     """
     require_file(path)
+    if plot is not None:
+        imported_pyplot()
     scenario = read_scenario(path)
     if policy:
         policy_named(policy)
@@ -39,8 +43,6 @@ def simulate_file(
     result = Simulation(scenario, seed=seed, trace=trace, checker=checker).run()
     terminal = Terminal(as_json=as_json)
     if plot is not None:
-        from flowmesh_sim.run.plots import draw  # noqa: PLC0415 - matplotlib is of the sim extra
-
         draw(result, plot)
         terminal.note(f"plot written to {plot}")
     if as_json:

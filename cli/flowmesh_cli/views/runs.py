@@ -95,6 +95,24 @@ def show_outputs(terminal: Terminal, run: RunStatus) -> None:
             terminal.text(f"  output {name}: {describe_output(output, run)}")
 
 
+def show_metrics(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
+    """Writes the metrics of several runs side by side; nothing where fewer than two have any."""
+    found = [
+        (run, name, output["value"])
+        for run in runs
+        for name, output in run.outputs.items()
+        if output and output.get("value")
+    ]
+    if len({run.uid for run, _, _ in found}) < 2:  # noqa: PLR2004 - one run has shown its own
+        return
+    columns = list(dict.fromkeys(key for _, _, value in found for key in value))
+    rows = [
+        [title(run), name, *(_number(value[key]) if key in value else "" for key in columns)]
+        for run, name, value in found
+    ]
+    terminal.table(["metrics of", "output", *columns], rows, right=columns)
+
+
 def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
     """Describes an output in a few words."""
     if output is None and run.phase == Phase.SUCCEEDED:

@@ -7,6 +7,7 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_sim.kernel.event_trace import unwritable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
     from flowmesh_sim.replay.replay import Replayed
@@ -66,6 +67,17 @@ def draw_both(done: "Replayed", path: Path) -> None:
     _save(pyplot, figure, path)
 
 
+def draw_points(
+    points: "Sequence[tuple[float, float]]", path: Path, *, x: str, y: str, title: str
+) -> None:
+    """Plots points as a line into a file; raises as :func:`draw`."""
+    pyplot = imported_pyplot()
+    figure, axes = pyplot.subplots(figsize=(8, 5), constrained_layout=True)
+    axes.plot(*zip(*points, strict=True), marker=".")
+    axes.set(xlabel=x, ylabel=y, title=title)
+    _save(pyplot, figure, path)
+
+
 def imported_pyplot() -> "Any":
     """Imports ``matplotlib.pyplot``, which draws to files.
 
@@ -77,8 +89,7 @@ def imported_pyplot() -> "Any":
     except ImportError as e:
         raise FlowMeshError(
             "drawing needs matplotlib",
-            remedy="in a checkout of FlowMesh: pip install ./sdk '.[sim]' -c constraints/cpu.txt,"
-            " or the same with `uv pip install`",
+            remedy="pip install 'flowmesh-fabric[sim]', or the same with `uv pip install`",
         ) from e
     matplotlib.use("Agg")
     from matplotlib import pyplot  # noqa: PLC0415 - after its backend is chosen

@@ -2,9 +2,12 @@
 
 import json
 
+import pytest
 from typer.testing import CliRunner
 
 from flowmesh_cli.main import app
+from flowmesh_cli.verbs import engines
+from flowmesh_worker.engines.registry import Engines
 
 
 def listed(*options: str) -> set[str]:
@@ -23,3 +26,15 @@ def test_engines_for_tests_are_listed_if_all_engines_are_requested() -> None:
 def test_an_engine_for_tests_is_shown_by_its_name() -> None:
     done = CliRunner().invoke(app, ["engines", "test.sleep"])
     assert (done.exit_code, done.stdout.split()[0]) == (0, "test.sleep")
+
+
+def test_engines_that_do_not_run_here_are_marked_with_what_installs_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    every = CliRunner().invoke(app, ["engines"]).stdout
+    assert "does not run here" not in every
+    monkeypatch.setattr(engines, "installed_engines", lambda: Engines([]))
+    shown = CliRunner().invoke(app, ["engines"]).stdout
+    assert "data.sql *" in shown
+    assert "* does not run here: " in shown
+    assert "'flowmesh-fabric[worker-" in shown

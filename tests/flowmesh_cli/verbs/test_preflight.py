@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
-from flowmesh_cli import installation
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
@@ -120,19 +119,14 @@ def test_a_published_result_needs_no_local_engine(
         refuse_what_no_worker_here_can_run(checked(WorkflowSelection([flow], ["team-z"])), place)
 
 
-def test_the_install_command_names_the_checkout_of_this_installation() -> None:
+def test_the_install_command_adds_the_extra_to_this_installation_with_its_tested_versions() -> None:
     said = install_command("worker-cpu")
-    assert f"'{ROOT}[worker-" in said
-    assert str(ROOT / "constraints") in said
-
-
-def test_an_installation_without_a_checkout_gets_a_command_to_run_in_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(installation, "_checkout", lambda: None)
-    said = install_command("worker-cpu")
-    assert said.startswith("in a checkout of FlowMesh: ")
-    assert "'.[worker-" in said
+    assert " 'flowmesh-fabric[worker-cpu]' " in said
+    files = [Path(word) for word in said.split() if word.endswith(".txt")]
+    assert [file.name for file in files] == ["cpu.txt", "overrides-cpu.txt"]
+    assert [file.read_text() for file in files] == [
+        (ROOT / "constraints" / file.name).read_text() for file in files
+    ]
 
 
 def test_where_uv_is_missing_the_command_installs_it_first(monkeypatch: pytest.MonkeyPatch) -> None:

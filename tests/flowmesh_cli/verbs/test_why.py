@@ -1,7 +1,6 @@
 """``fmesh why`` and ``explain``: selection of the step, and their texts."""
 
 import re
-import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -16,7 +15,9 @@ from flowmesh_api.v1.why import (
     ScoredWorker,
     UtilityTerms,
 )
-from flowmesh_cli.main import app, main
+from flowmesh_cli.commands.names import run_and_step
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.main import app
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.why import loading, split_step
 from flowmesh_cli.views.placement import show_explanation
@@ -38,17 +39,31 @@ def test_a_step_may_be_named_with_its_run(step: str, run: str, meant: tuple[str,
     assert split_step(step, run) == meant
 
 
-@pytest.mark.parametrize("command", ["why", "explain"])
-def test_a_run_and_a_step_as_two_arguments_are_refused_with_the_right_spelling(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("sample", "", ""), ("", "sample")),
+        (("best", "sample", ""), ("best", "sample")),
+        (("sample", "", "best"), ("best", "sample")),
+        (("best/sample", "", ""), ("", "best/sample")),
+    ],
+)
+def test_a_step_follows_its_run_or_stands_alone(
+    words: tuple[str, str, str], meant: tuple[str, str]
 ) -> None:
-    monkeypatch.setattr(sys, "argv", ["fmesh", command, "best", "sample"])
-    monkeypatch.setattr("flowmesh_cli.main.leave_at_second", lambda: None)
-    with pytest.raises(SystemExit) as caught:
-        main()
-    assert caught.value.code == 2
-    said = capsys.readouterr().err
-    assert f"remedy: name the step of a run as RUN/STEP: fmesh {command} RUN/STEP" in said
+    assert run_and_step(*words) == meant
+
+
+def test_a_run_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(CliError, match="named twice: best and other"):
+        run_and_step("best", "sample", "other")
+
+
+@pytest.mark.parametrize("command", ["why", "explain", "logs", "status"])
+def test_h_is_help_and_says_that_a_step_follows_its_run(command: str) -> None:
+    shown = CliRunner().invoke(app, [command, "-h"])
+    assert shown.exit_code == 0
+    assert "STEP" in shown.stdout.partition("\n\n")[0]
 
 
 def test_help_names_both_ways_to_name_a_step() -> None:

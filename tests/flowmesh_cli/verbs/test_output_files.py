@@ -1,0 +1,79 @@
+"""A file for each row, what ``fmesh outputs`` refuses, and names that a shell completes."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.main import app
+from flowmesh_cli.verbs.output_files import write_row_files
+from flowmesh_cli.verbs.plot import points_of
+
+ROWS = [{"id": "a", "text": "one", "tags": ["x"]}, {"id": "b", "text": "two", "tags": []}]
+
+
+def test_text_is_written_as_it_is_and_other_values_as_json(tmp_path: Path) -> None:
+    assert write_row_files(ROWS, tmp_path / "new", "{{ id }}/it.md", "text") == 2
+    assert (tmp_path / "new" / "b" / "it.md").read_text() == "two"
+    write_row_files(ROWS, tmp_path, "{{ row.id }}.json", "tags")
+    assert (tmp_path / "a.json").read_text() == '["x"]'
+
+
+@pytest.mark.parametrize(
+    ("template", "column", "reason"),
+    [
+        ("same.md", "text", "two rows have the name 'same.md'"),
+        ("./same.md", "text", "two rows have the name"),
+        ("../{{ id }}", "text", "'../a' is not a name in the folder"),
+        ("/{{ id }}", "text", "'/a' is not a name in the folder"),
+        ("{{ '' }}", "text", "'' is not a name in the folder"),
+        ("{{ nosuch }}", "text", "'nosuch' is undefined"),
+        ("{{ id", "text", "not a template"),
+        ("{{ id }}", "txt", "no column 'txt'; did you mean 'text'?"),
+    ],
+)
+def test_a_name_that_leaves_the_folder_or_is_not_new_is_refused(
+    template: str, column: str, reason: str, tmp_path: Path
+) -> None:
+    with pytest.raises(CliError) as caught:
+        write_row_files(ROWS, tmp_path / "in", template, column)
+    assert reason in str(caught.value)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ("--head 2 --format xml", "use one of table, json, csv"),
+        ("--download d --format json", "use one of jsonl, csv, parquet"),
+        ("--files x --column text", "--files has no effect without --download"),
+        ("--files x --download d", "--files and --column need each other"),
+    ],
+)
+def test_options_without_effect_are_refused(options: str, reason: str) -> None:
+    done = CliRunner().invoke(app, ["outputs", *options.split()])
+    assert done.exit_code == 2
+    assert reason in done.stderr
+
+
+def test_points_are_the_rows_with_two_numbers() -> None:
+    rows = [{"x": 0, "y": 1.5}, {"x": 1, "y": None}, {"x": True, "y": 1}, {"x": 2, "y": 1e999}]
+    assert points_of(rows, "x", "y") == [(0.0, 1.5)]
+    with pytest.raises(CliError, match="no row has a number in 'x'"):
+        points_of(rows[1:], "x", "y")
+    with pytest.raises(CliError, match="no column 'z'"):
+        points_of(rows, "x", "z")
+
+
+def test_a_shell_completes_engines_and_nothing_where_nothing_has_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def completed(line: str) -> str:
+        words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)}
+        words |= {"_FMESH_COMPLETE": "complete_bash"}
+        return CliRunner().invoke(app, [], env=words, prog_name="fmesh").stdout.strip()
+
+    monkeypatch.chdir(tmp_path)
+    assert completed("fmesh engines eval.exa") == "eval.exact-match"
+    assert completed("fmesh status sh") == ""
