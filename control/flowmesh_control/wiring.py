@@ -11,19 +11,20 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_control.cache.collection import CollectionMeter
+from flowmesh_control.cache.result_uses import ResultUses
+from flowmesh_control.cache_parts import build_cache_admin, build_collection
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.epoch_parts import (
     LateSampling,
     append_line,
     build_admission,
     build_auditing,
-    build_cache_admin,
     build_commands,
     build_evaluations,
     build_finalizer,
     build_gateway,
     build_listeners,
-    build_log_retention,
     build_metrics,
     build_openai,
     build_planner,
@@ -111,6 +112,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     result_index = ResultIndex()
+    uses, meter = ResultUses(store.records, context.clock), CollectionMeter()
     cache = ActionCache(
         store.records,
         ttl_s=context.settings.machine.result_ttl_s,
@@ -118,6 +120,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         index=result_index,
         withheld=context.withheld.hidden,
         refuses=context.revocations.refuses,
+        used=uses.note if context.settings.collection.bytes_max else None,
     )
     lineage = LineageIndex(store.records)
     redaction = RunRedaction(store.records, context.archive, changes.changed)
@@ -186,11 +189,12 @@ def assemble(context: EpochContext) -> EpochRuntime:
         context.settings.connections_per_peer, context.settings.connections_max
     )
     metrics = build_metrics(
-        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
+        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections, meter
     )
     commands = build_commands(context, admission, repinning, loop)
     openai = build_openai(context, content, commands, views, stored, signals)
-    cache_admin = build_cache_admin(context, stored, openai, registry)
+    cache_admin = build_cache_admin(context, stored, openai, registry, uses)
+    collection = build_collection(context, cache_admin, openai, uses, meter)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -224,13 +228,13 @@ def assemble(context: EpochContext) -> EpochRuntime:
         audits=context.audits,
         auditing=build_auditing(context, cache, views, admission),
         cache=cache_admin,
+        collection=collection,
         withholding=withholding,
         verification=OutputVerification(store, context.catalog, context.withheld.hidden),
         revocation=build_revocation(context, lineage, redaction, cache, cache_admin, gateway, loop),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
-        log_retention=build_log_retention(context),
         openai=openai,
         metrics=metrics,
         registry=registry,

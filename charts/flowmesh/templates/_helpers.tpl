@@ -158,3 +158,13 @@ ports:
   - {port: 53, protocol: UDP}
   - {port: 53, protocol: TCP}
 {{- end -}}
+
+{{- /* When the leader collects the store, and what stays. */ -}}
+{{- define "flowmesh.collectionEnvironment" -}}
+{{- with .Values.collection -}}
+- {name: FLOWMESH_COLLECT_EVERY_S, value: {{ .everySeconds | int64 | quote }}}
+- {name: FLOWMESH_COLLECT_GRACE_S, value: {{ .graceSeconds | int64 | quote }}}
+- {name: FLOWMESH_STORE_MAX, value: {{ .storeMax | quote }}}
+- {name: FLOWMESH_RUN_DAYS, value: {{ .runDays | int64 | quote }}}
+{{- end -}}
+{{- end -}}

@@ -130,6 +130,7 @@ class LocalFabric:
             address,
             dispatches=not self._is_reader,
             weights=self._options.weights,
+            collection=self._options.collection,
             ready=ready,
             stop=self._control.stop,
         )
@@ -164,6 +165,7 @@ class LocalFabric:
             gateway=f"ws://{HOST}:{self._owner.port}",
             token=self._owner.worker_token,
             price_usd_per_hour=self._options.price_usd_per_hour,
+            store_grace_s=self._options.collection.grace_s,
         )
         state = self._state
         if self._control.only_reads:

@@ -102,7 +102,7 @@ async def _open_store(settings: OperatorSettings) -> Store:
 
     Also where another replica leads: its next start must know.
     """
-    store = await asyncio.to_thread(open_store, settings.store)
+    store = await asyncio.to_thread(open_store, settings.store, grace_s=settings.collect_grace_s)
     if settings.state_folder is not None:
         try:
             seals = Seals(settings.key_ring)

@@ -113,6 +113,7 @@ class Collector:
             totals["size_bytes"] += blob.size_bytes
             if blob.digest in needed.get(blob.scope, ()):
                 totals["live"] += 1
+                totals["live_bytes"] += blob.size_bytes
             elif blob.age_s < self._grace_s:
                 totals["young"] += 1
             else:
