@@ -27,8 +27,7 @@ def build_collection(
     records = context.store.sweepable_records
 
     def lineage_ttl_s() -> float:
-        given = [policy.ttl_s for policy in context.policies.all()]
-        ttls = [settings.machine.result_ttl_s, *(ttl_s for ttl_s in given if ttl_s is not None)]
+        ttls = [settings.machine.result_ttl_s, *_policy_ttls(context)]
         return max(ttls) if all(ttls) else inf
 
     async def needed() -> set[str]:
@@ -76,4 +75,10 @@ def build_cache_admin(
         served=registry.models,
         grace_s=context.settings.collection.grace_s,
         uses=uses,
+        shortest_ttl_s=lambda: min(filter(None, _policy_ttls(context)), default=inf),
     )
+
+
+def _policy_ttls(context: EpochContext) -> list[float]:
+    """Returns the lifetimes of results that cache policies give; 0 for ever."""
+    return [p.ttl_s for p in context.policies.all() if p.ttl_s is not None]

@@ -19,8 +19,8 @@ class CollectionSettings:
         interval_s: from one collection to the next; 0 for none but those that users ask for.
         grace_s: no blob younger than this is deleted. Whoever writes to the store must have opened
             it with the same grace.
-        bytes_max: the most bytes of blobs that are in use; above it the results that were used
-            least recently are deleted. 0 for no bound.
+        bytes_max: the most bytes of blobs in use and of results; above it the results that were
+            used least recently are deleted. 0 for no bound.
         run_ttl_s: how long the records of a run stay after its end: status, ledger, logs, lineage.
     """
 

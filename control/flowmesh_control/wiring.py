@@ -48,6 +48,7 @@ from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.feasibility import FeasibilityCheck
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.run_queries import RunQueries
@@ -195,6 +196,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     openai = build_openai(context, content, commands, views, stored, signals)
     cache_admin = build_cache_admin(context, stored, openai, registry, uses)
     collection = build_collection(context, cache_admin, openai, uses, meter)
+    planner = build_planner(context, cache, evaluators)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -210,7 +212,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         resumption=RunResumption(
             store.records, context.ledger, admission, context.waiting, loop.post_and_wait
         ),
-        planner=build_planner(context, cache, evaluators),
+        planner=planner,
+        feasibility=FeasibilityCheck(admission, planner),
         fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,

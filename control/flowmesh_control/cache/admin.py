@@ -72,6 +72,7 @@ class CacheAdmin:
         served: ServedModels = tuple,
         grace_s: float = DEFAULT_GRACE_S,
         uses: ResultUses | None = None,
+        shortest_ttl_s: Callable[[], float] = lambda: inf,
     ) -> None:
         """Keeps its parts.
 
@@ -87,6 +88,7 @@ class CacheAdmin:
             served: returns the models of services, which stay for as long as these.
             grace_s: nothing younger is deleted; the store was opened with it.
             uses: when results were last used; None where nothing is evicted.
+            shortest_ttl_s: returns the shortest lifetime that a cache policy gives results.
         """
         self._store = store
         self._state = state
@@ -99,6 +101,7 @@ class CacheAdmin:
         self._served = served
         self._grace_s = grace_s
         self._uses = uses
+        self._shortest_ttl_s = shortest_ttl_s
         self._horizon_s = 0.0
 
     async def stats(self) -> CacheStats:
@@ -127,7 +130,7 @@ class CacheAdmin:
             self._store.sweepable_records,
             self._store.records,
             grace_s=self._grace_s,
-            result_ttl_s=self._result_ttl_s,
+            result_ttl_s=min(self._result_ttl_s, self._shortest_ttl_s()),
             clock=self._clock,
         )
         report = await collector.collect(self.live, dry_run=dry_run)
@@ -136,7 +139,7 @@ class CacheAdmin:
             await self._withheld.expire(self._clock())
         return report
 
-    async def evict(self, *, live_bytes: int, bytes_max: int, dry_run: bool) -> int:
+    async def evict(self, *, used_bytes: int, bytes_max: int, dry_run: bool) -> int:
         """Deletes the results that were used least recently, until the others fit.
 
         The outputs of runs that ended before stay no longer either. The next collection deletes
@@ -144,7 +147,7 @@ class CacheAdmin:
         grace.
 
         Args:
-            live_bytes: what the last collection found in use.
+            used_bytes: blobs and results that the last collection found in use.
             bytes_max: what may be.
             dry_run: only count.
 
@@ -152,18 +155,19 @@ class CacheAdmin:
             How many results were deleted.
         """
         recency, results = Recency(), dict[str, float]()
-        async for key, used_s, artifacts in self._used_results():
-            results[key] = used_s
+        async for stored, used_s, artifacts in self._used_results():
+            results[stored.key] = used_s
+            recency.add(stored.key, stored.size_bytes, used_s)
             for artifact in artifacts:
-                recency.add(artifact, used_s)
+                recency.add(artifact.blob, artifact.size_bytes, used_s)
         async for final in self._ended_runs(self._outputs_since_s()):
             for artifact in _artifacts_of(final):
-                recency.add(artifact, final.status.ended_s)
+                recency.add(artifact.blob, artifact.size_bytes, final.status.ended_s)
         for _, artifact in chain(live_artifacts(self._state), await self._uploaded()):
-            recency.add(artifact, inf)
+            recency.add(artifact.blob, artifact.size_bytes, inf)
         for _, _, artifact in self._served():
-            recency.add(artifact, inf)
-        horizon_s = recency.horizon_s(live_bytes=live_bytes, bytes_max=bytes_max)
+            recency.add(artifact.blob, artifact.size_bytes, inf)
+        horizon_s = recency.horizon_s(used_bytes=used_bytes, bytes_max=bytes_max)
         horizon_s = min(horizon_s, self._clock() - self._grace_s)
         unused = [key for key, used_s in results.items() if used_s <= horizon_s]
         if dry_run:
@@ -177,8 +181,10 @@ class CacheAdmin:
             self._uses.forget(key)
         return await self._store.sweepable_records.delete(key, older_than_s=self._grace_s)
 
-    async def _used_results(self) -> AsyncIterator[tuple[str, float, Sequence[Artifact]]]:
-        """Yields each result's key, its last use and its outputs."""
+    async def _used_results(
+        self,
+    ) -> AsyncIterator[tuple[StoredRecord, float, Sequence[Artifact]]]:
+        """Yields each result's record, its last use and its outputs."""
         records, now_s = self._store.records, self._clock()
         listed = self._store.sweepable_records.aged(f"{ACTIONS}/")
         async for stored, record in in_batches(listed, lambda found: records.read(found.key)):
@@ -187,7 +193,7 @@ class CacheAdmin:
                 used_s = now_s - stored.age_s
                 if self._uses is not None:
                     used_s = self._uses.last(stored.key, used_s)
-                yield stored.key, used_s, tuple(result.outputs.values())
+                yield stored, used_s, tuple(result.outputs.values())
 
     def blobs_deleted(self) -> None:
         """Has what namespaces store counted again."""

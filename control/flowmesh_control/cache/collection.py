@@ -17,9 +17,9 @@ from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.run_retention import RunRetention
+from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.epochs import SupersededError
-from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_core.errors import (
     FlowMeshError,
     StoreError,
@@ -164,9 +164,10 @@ class StoreCollection:
         runs = await self._runs.expire(dry_run=dry_run)
         report = await self._cache.collect(dry_run=dry_run)
         evicted, bytes_max = 0, self._settings.bytes_max
-        if 0 < bytes_max < report.live_bytes:
+        used_bytes = report.live_bytes + report.result_bytes
+        if 0 < bytes_max < used_bytes:
             evicted = await self._cache.evict(
-                live_bytes=report.live_bytes, bytes_max=bytes_max, dry_run=dry_run
+                used_bytes=used_bytes, bytes_max=bytes_max, dry_run=dry_run
             )
             if not dry_run:
                 report = _sum(report, await self._cache.collect(dry_run=False))

@@ -27,7 +27,9 @@ _decoder = msgspec.json.Decoder(dict[str, float])
 class ResultUses:
     """The last uses of results, of the results that were used most recently."""
 
-    def __init__(self, records: RecordStore, clock: Clock, *, entries_max: int = ENTRIES_MAX) -> None:
+    def __init__(
+        self, records: RecordStore, clock: Clock, *, entries_max: int = ENTRIES_MAX
+    ) -> None:
         """Starts empty; :meth:`load` reads what an earlier leader wrote.
 
         Args:
