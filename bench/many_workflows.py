@@ -23,7 +23,7 @@ import flowmesh_sdk as fm
 
 THREADS = 16
 MOMENTS = 20
-EVERY_S, AGE_S = 5, 10
+EVERY_S, AGE_S = 4, 6
 """Between two collections; the age from which runs and blobs are deleted."""
 SETTLED_S = 2.0 * (EVERY_S + AGE_S)
 """After so long a pause what was finished before it is deleted."""
@@ -123,6 +123,7 @@ def main() -> int:
     every = "0" if given.no_collection else f"{EVERY_S}s"
     age = f"{AGE_S}s"
     options = ["--collect-every", every, "--collect-grace", age, "--keep-runs", age]
+    options += ["--keep-results", age]
     options += ["--store-max", "4Mi"]
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder) / "state", *options) as up:
         seen, failed = measure(up, given.workflows)

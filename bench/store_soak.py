@@ -29,6 +29,7 @@ import flowmesh_sdk as fm
 
 MB = 1e6
 EVERY_S, GRACE_S, RUNS_S = 20, 40, 60
+RESULTS_S = 15 * 60
 STORE_MAX_MIB = 32
 ROWS = 2000
 """About 100 kB a workflow."""
@@ -178,6 +179,7 @@ def main() -> int:
     every = "0" if given.no_collection else f"{EVERY_S}s"
     options = ["--collect-every", every, "--collect-grace", f"{GRACE_S}s"]
     options += ["--store-max", f"{STORE_MAX_MIB}Mi", "--keep-runs", f"{RUNS_S}s"]
+    options += ["--keep-results", f"{RESULTS_S}s"]
     findings, seconds = Findings(), 60 * given.minutes
     with (
         tempfile.TemporaryDirectory() as folder,

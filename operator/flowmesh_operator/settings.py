@@ -38,6 +38,7 @@ class OperatorSettings:
         collect_every_s: from one collection of the store to the next; 0 for none by itself.
         collect_grace_s: no blob younger than this is deleted; blob service and workers need it too.
         store_max: the most bytes of blobs in use, such as ``500Gi``; none if empty.
+        result_days: how long results are valid where their cache policy has no ttl.
         run_days: how long the records of ended runs stay.
         loses_results: start although the store is sealed with a lost master key, and give up its
             results and runs (``FLOWMESH_LOSE_RESULTS=true``).
@@ -111,6 +112,7 @@ class OperatorSettings:
     collect_every_s: float = COLLECTION_INTERVAL_S
     collect_grace_s: float = DEFAULT_GRACE_S
     store_max: int = 0
+    result_days: int = 30
     run_days: int = 90
     loses_results: bool = False
     worker_token: str = field(default="", repr=False)
@@ -211,6 +213,7 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         collect_every_s=reader.seconds("COLLECT_EVERY_S", defaults.collect_every_s),
         collect_grace_s=reader.seconds("COLLECT_GRACE_S", defaults.collect_grace_s),
         store_max=reader.byte_count("STORE_MAX"),
+        result_days=reader.whole("RESULT_DAYS", defaults.result_days),
         run_days=reader.whole("RUN_DAYS", defaults.run_days),
         worker_token=reader.text("WORKER_TOKEN"),
         state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,

@@ -126,6 +126,15 @@ def up(
             rich_help_panel=STORE_PANEL,
         ),
     ] = "",
+    keep_results: Annotated[
+        str,
+        typer.Option(
+            "--keep-results",
+            metavar="DURATION",
+            help="How long results are valid, where their cache policy has no ttl.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "30d",
     keep_runs: Annotated[
         str,
         typer.Option(
@@ -148,7 +157,9 @@ def up(
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
-        collection=CollectionOptions(collect_every, collect_grace, store_max, keep_runs),
+        collection=CollectionOptions(
+            collect_every, collect_grace, store_max, keep_results, keep_runs
+        ),
         port=port,
         state_dir=state_dir,
         as_json=json,

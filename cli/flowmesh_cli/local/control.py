@@ -66,7 +66,12 @@ async def serve_control(
     """
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
     # All workers are the owner's: one that breaks the protocol is logged and goes on.
-    machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights, violations_max=0)
+    machine = Settings(
+        unplaceable_after_s=patience_s,
+        tenant_weights=weights,
+        violations_max=0,
+        result_ttl_s=collection.result_ttl_s,
+    )
     logs = logs_requests(os.environ)
     aliases = model_aliases(os.environ)
     store = open_store(folder, grace_s=collection.grace_s)

@@ -92,12 +92,14 @@ class CollectionOptions:
         every: from one collection to the next, as a duration; ``0`` for never.
         grace: the age from which blobs are deleted.
         store_max: the most bytes in use, such as ``200Gi``; empty for no bound.
+        results: how long results are valid where their cache policy has no ttl.
         runs: how long records of ended runs stay.
     """
 
     every: str
     grace: str
     store_max: str
+    results: str
     runs: str
 
     def settings(self) -> CollectionSettings:
@@ -112,6 +114,7 @@ class CollectionOptions:
             bytes_max=int(_parsed("--store-max", self.store_max, byte_count))
             if self.store_max
             else 0,
+            result_ttl_s=_parsed("--keep-results", self.results),
             run_ttl_s=_parsed("--keep-runs", self.runs),
         )
 

@@ -42,7 +42,11 @@ def make_control_plane(
     return ControlPlane(
         store,
         ControlSettings(
-            machine=Settings(sync_window_s=settings.sync_window_s, pools_are_declared=True),
+            machine=Settings(
+                sync_window_s=settings.sync_window_s,
+                pools_are_declared=True,
+                result_ttl_s=settings.result_days * DAY_S,
+            ),
             objects=True,
             sandboxed_evaluators=True,
             metrics_open=settings.metrics_open,
@@ -52,6 +56,7 @@ def make_control_plane(
                 interval_s=settings.collect_every_s,
                 grace_s=settings.collect_grace_s,
                 bytes_max=settings.store_max,
+                result_ttl_s=settings.result_days * DAY_S,
                 run_ttl_s=settings.run_days * DAY_S,
             ),
             hang_s=HANG_S,
