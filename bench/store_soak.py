@@ -4,7 +4,7 @@
 that no other one makes; one workflow is submitted again and again, and must stay a hit; slow ones
 make rows, wait for longer than several collections, and then read them. Every output is compared
 with what it should be. It ends with 1 where an output is wrong or missing, where a run fails, where
-the popular workflow runs again, or where the store grows after the first third. ``--no-collection``
+the popular workflow runs again before its result has expired, or where the store grows after the first third. ``--no-collection``
 shows that it can: without collections the store grows, and the soak fails.
 """
 
@@ -28,9 +28,9 @@ from up_process import UpProcess, Usage, serving
 import flowmesh_sdk as fm
 
 MB = 1e6
-EVERY_S, GRACE_S, RUNS_S = 20, 40, 60
+EVERY_S, GRACE_S, RUNS_S = 15, 30, 45
 RESULTS_S = 15 * 60
-STORE_MAX_MIB = 32
+STORE_MAX_MIB = 12
 ROWS = 2000
 """About 100 kB a workflow."""
 RATE = 2.0
@@ -52,7 +52,7 @@ class Findings:
 
     right: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
-    executed_again: int = 0
+    executed: int = 0
 
 
 def document(name: str, steps: Sequence[dict[str, Any]], output: str) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Load:
         self._note("popular", check(run, 0))
         executed = run.receipt().executed
         with self._lock:
-            self._findings.executed_again += executed
+            self._findings.executed += executed
         self._stop.wait(PAUSE_S)
 
     def _slow(self, client: fm.Client) -> None:
@@ -215,8 +215,8 @@ def report(findings: Findings, seen: Sequence[tuple[float, Usage]], seconds: flo
     broken = findings.wrong[:20]
     if not all(findings.right[kind] for kind in ("fresh", "popular", "slow")):
         broken.append(f"a kind of workflow never ended: {dict(findings.right)}")
-    if findings.executed_again != 1:
-        broken.append(f"the popular workflow was executed {findings.executed_again} times")
+    if findings.executed > 1 + seconds // RESULTS_S:
+        broken.append(f"the popular workflow was executed {findings.executed} times")
     if grown > max(GROWTH_MAX * mean, GROWTH_LEAST_MB * MB):
         broken.append(f"the store grows: by {grown / MB:.1f} MB at a mean of {mean / MB:.1f} MB")
     for line in broken:

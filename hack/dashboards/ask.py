@@ -117,7 +117,9 @@ def main() -> int:
     parser.add_argument(
         "--window", default="1m", help="value of $__rate_interval, at least 4 scrapes"
     )
-    parser.add_argument("--without", action="append", default=[], choices=["operator", "router", "vllm", "dcgm"])
+    parser.add_argument(
+        "--without", action="append", default=[], choices=["operator", "router", "vllm", "dcgm"]
+    )
     given = parser.parse_args()
     server = Prometheus(given.url.rstrip("/"))
     quiet = silent(server, window=given.window, without=tuple(given.without))

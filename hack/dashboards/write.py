@@ -48,7 +48,10 @@ def board_json(board: Board) -> str:
             boards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
         .with_variable(
-            boards.DatasourceVariable("traces").label("Traces").type("tempo").hide(VariableHide.HIDE_VARIABLE)
+            boards.DatasourceVariable("traces")
+            .label("Traces")
+            .type("tempo")
+            .hide(VariableHide.HIDE_VARIABLE)
         )
         .link(_other_boards())
         .link(_traces())
