@@ -4,8 +4,8 @@
 that no other one makes; one workflow is submitted again and again, and must stay a hit; slow ones
 make rows, wait for longer than several collections, and then read them. Every output is compared
 with what it should be. It ends with 1 where an output is wrong or missing, where a run fails, where
-the popular workflow runs again before its result has expired, or where the store grows after the first third. ``--no-collection``
-shows that it can: without collections the store grows, and the soak fails.
+the popular workflow runs again before its result has expired, or where the store grows after the
+first third. ``--no-collection`` shows that it can: the store then grows, and the soak fails.
 """
 
 import argparse

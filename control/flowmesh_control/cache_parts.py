@@ -4,11 +4,12 @@ from functools import partial
 from math import inf
 
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.collection import CollectionMeter, StoreCollection
+from flowmesh_control.cache.collection import StoreCollection
 from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.run_retention import RunRetention
 from flowmesh_control.epoch_context import EpochContext
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_control.records.epochs import check_leads

@@ -10,7 +10,6 @@ from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.collection import CollectionMeter
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.evaluators.evaluators import Evaluators
 from flowmesh_control.loop.evaluations import InlineEvaluations, QueuedEvaluations
@@ -18,6 +17,7 @@ from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.fleet import WorkerIntakeCounters
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry

@@ -11,7 +11,6 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
-from flowmesh_control.cache.collection import CollectionMeter
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache_parts import build_cache_admin, build_collection
 from flowmesh_control.epoch_context import EpochContext
@@ -46,6 +45,7 @@ from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.feasibility import FeasibilityCheck

@@ -6,9 +6,7 @@ Called by the API for ``fmesh cache gc``, and by itself while the control plane 
 import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -19,6 +17,7 @@ from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.run_retention import RunRetention
 from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_core.errors import (
     FlowMeshError,
@@ -32,44 +31,6 @@ log = logging.getLogger("flowmesh.control")
 
 FIRST_SHARE = 0.1
 """The first collection comes after this share of the interval: a laptop may not run for long."""
-
-
-@dataclass(slots=True)
-class CollectionMeter:
-    """What collections did since this control plane began to lead.
-
-    Attributes:
-        ended: collections by outcome, ``ok`` or ``failed``.
-        deleted: what was deleted, by kind.
-        deleted_bytes: size of the deleted blobs.
-        under_way: whether one runs.
-        last_s: Unix time of the end of the last one that succeeded; 0 where there was none.
-        took_s: how long it took.
-        live_bytes: size of the blobs that it found in use.
-        stored_bytes: size of all blobs that it left.
-    """
-
-    ended: Counter[str] = field(default_factory=Counter)
-    deleted: Counter[str] = field(default_factory=Counter)
-    deleted_bytes: int = 0
-    under_way: bool = False
-    last_s: float = 0.0
-    took_s: float = 0.0
-    live_bytes: int = 0
-    stored_bytes: int = 0
-
-    def add(self, report: CollectionReport, *, now_s: float, took_s: float) -> None:
-        """Adds a collection that succeeded."""
-        self.ended["ok"] += 1
-        self.deleted["blobs"] += report.deleted
-        self.deleted["results-expired"] += report.expired_results
-        self.deleted["results-evicted"] += report.evicted_results
-        self.deleted["runs"] += report.expired_runs
-        self.deleted["request-log"] += report.expired_log_segments
-        self.deleted_bytes += report.deleted_bytes
-        self.last_s, self.took_s = now_s, took_s
-        self.live_bytes = report.live_bytes
-        self.stored_bytes = report.size_bytes - report.deleted_bytes
 
 
 class StoreCollection:

@@ -12,11 +12,11 @@ from prometheus_client.registry import Collector
 
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
-from flowmesh_control.cache.collection import CollectionMeter
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics import billing, fleet, internal, work
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.records.accounts import AccountsRecord

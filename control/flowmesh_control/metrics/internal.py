@@ -6,10 +6,10 @@ from prometheus_client.core import Metric
 
 from flowmesh_api.v1.enums import Verdict
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
-from flowmesh_control.cache.collection import CollectionMeter
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.families import counter, counters, gauge, gauges, histograms
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.records.audit_records import AuditRecords

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from tests.blob_views import SCOPE, blobs_of
 
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.collection import CollectionMeter, StoreCollection
+from flowmesh_control.cache.collection import StoreCollection
 from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.run_retention import RunRetention
 from flowmesh_control.collection_settings import CollectionSettings
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.signatures import Signer

@@ -10,10 +10,10 @@ from tests.blob_views import SCOPE
 from tests.flowmesh_control.cache.aging_store import DAY_S, GRACE_S, AgingStore
 from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
-from flowmesh_control.cache.collection import CollectionMeter
 from flowmesh_control.cache.recency import FILL
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.collection_settings import CollectionSettings
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.ended_index import EndedRunIndex
