@@ -51,8 +51,8 @@ BOUNDS: Mapping[str, Bound] = {
     "control plane": Bound(lambda used: used.control_bytes, " B", 1024.0, 8e6),
     "workers": Bound(lambda used: used.worker_bytes, " B", 1024.0, 8e6),
     "descriptors": Bound(lambda used: used.descriptors, "", 0.002, 4),
-    # The log of results is rewritten once 16 MiB of it are dead.
-    "state folder": Bound(lambda used: used.stored_bytes, " B", 256.0, 20e6),
+    # The log of results is rewritten once 4 MiB of it are dead.
+    "state folder": Bound(lambda used: used.stored_bytes, " B", 256.0, 8e6),
 }
 
 

@@ -29,7 +29,7 @@ import flowmesh_sdk as fm
 
 MB = 1e6
 EVERY_S, GRACE_S, RUNS_S = 15, 30, 45
-RESULTS_S = 15 * 60
+RESULTS_S = 120
 STORE_MAX_MIB = 12
 ROWS = 2000
 """About 100 kB a workflow."""
