@@ -122,7 +122,7 @@ def up(
         typer.Option(
             "--store-max",
             metavar="SIZE",
-            help="Most bytes in use, such as 200Gi; the least recently used results go first.",
+            help="Most bytes in use, such as 200Gi. The least recently used results go first.",
             rich_help_panel=STORE_PANEL,
         ),
     ] = "",
