@@ -15,7 +15,7 @@ class Doubling:
         self._due_at = LEAST
 
     def is_due(self, entries: int) -> bool:
-        """Whether so many entries should be looked through."""
+        """Whether to look through the entries, given their number."""
         return entries >= self._due_at
 
     def left(self, entries: int) -> None:
