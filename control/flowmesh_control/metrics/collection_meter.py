@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 
 from flowmesh_api.v1.fabric import CollectionReport
 
+KINDS = ("blobs", "results-expired", "results-evicted", "runs", "request-log")
+"""What collections delete."""
+
 
 @dataclass(slots=True)
 class CollectionMeter:

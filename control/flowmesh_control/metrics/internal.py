@@ -9,7 +9,7 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
-from flowmesh_control.metrics.collection_meter import CollectionMeter
+from flowmesh_control.metrics.collection_meter import KINDS, CollectionMeter
 from flowmesh_control.metrics.families import counter, counters, gauge, gauges, histograms
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.records.audit_records import AuditRecords
@@ -102,7 +102,7 @@ def collections(meter: CollectionMeter) -> Iterator[Metric]:
         "flowmesh_collected",
         "What collections deleted, by kind.",
         ["kind"],
-        [([kind], count) for kind, count in meter.deleted.items()],
+        [([kind], meter.deleted[kind]) for kind in KINDS],
     )
     yield counter(
         "flowmesh_collected_bytes", "Bytes of blobs that collections deleted.", meter.deleted_bytes
