@@ -125,6 +125,14 @@ LAWS ?= tests/flowmesh_control/test_law_of_attempts.py tests/flowmesh_control/te
 laws: $(READY) ## the laws of isolation with 10,000 examples, and a million messages (about two hours; LAWS="FILE")
 	@FLOWMESH_LAW_EXAMPLES=10000 FLOWMESH_MESSAGE_WORLDS=12500 $(BIN)/python -m pytest -q -p no:xdist --timeout 0 $(LAWS)
 
+.PHONY: store-soak
+store-soak: $(READY) ## a fabric with small bounds for two hours: its store reaches a plateau (ARGS="--minutes 10")
+	@$(BIN)/python bench/store_soak.py $(ARGS)
+
+.PHONY: many-workflows
+many-workflows: $(READY) ## 20,000 workflows through one fmesh up: what it uses levels off (ARGS="--workflows 4000")
+	@$(BIN)/python bench/many_workflows.py $(ARGS)
+
 .PHONY: golden
 golden: $(READY) ## record tests/golden anew, after a change of behaviour that is meant
 	@$(BIN)/python -m tests.golden.record

@@ -199,6 +199,14 @@ JOBS: tuple[Job, ...] = (
         2400.0,
         line_with("soak of"),
     ),
+    Job("store-soak", _make("store-soak"), 3 * 3600.0, line_with("store soak of")),
+    Job(
+        "store-soak-short",
+        _make("store-soak", "ARGS=--minutes 10"),
+        1800.0,
+        line_with("store soak of"),
+    ),
+    Job("many-workflows", _make("many-workflows"), 2 * 3600.0, line_with("many workflows:")),
     Job("sampling", _make("sampling"), 3600.0, line_with("liar of")),
     *(
         Job(f"laws-{law}", _make("laws", f"LAWS={tests}"), 2 * 3600.0, last_line)

@@ -12,10 +12,13 @@ BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import graphs  # noqa: E402 - found on the path set above
+import many_workflows  # noqa: E402 - as above
 import results  # noqa: E402 - as above
+import store_soak  # noqa: E402 - as above
 from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
 from plan_range import EXAMPLES, Range, other, with_other_rows  # noqa: E402 - as above
+from up_process import Usage  # noqa: E402 - as above
 
 
 @pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing"])
@@ -111,3 +114,52 @@ def test_dispatch_runs_every_shape_and_half_load_on_two_stores() -> None:
         row = rf"^\| {shape}(?: \(\d+\))? \| [\d,]+ .*\| [\d,]+ "
         assert re.search(row, done.stdout, re.MULTILINE), done.stdout
     assert "ready to sent" in done.stdout
+
+
+def used(number: float, *, control: float = 0, descriptors: float = 0, stored: float = 0) -> Usage:
+    """What a fabric uses after so many workflows, given what each adds."""
+    stored_bytes = {"cas": int(1e6 + stored * number)}
+    return Usage(
+        int(1e8 + control * number), int(2e8), int(60 + descriptors * number), stored_bytes
+    )
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ({}, ""),
+        ({"control": 500.0, "stored": 100.0}, ""),
+        ({"control": 4000.0}, "control plane"),
+        ({"descriptors": 0.01}, "descriptors"),
+        ({"stored": 20_000.0}, "state folder"),
+    ],
+    ids=str,
+)
+def test_many_workflows_fail_where_the_second_half_adds_more_than_its_bound(
+    added: dict[str, float], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = [(count, used(count, **added)) for count in range(1000, 21_000, 1000)]
+    assert many_workflows.report(seen, 0) == bool(expected)
+    broken = capsys.readouterr().out.splitlines()[:-1]
+    assert [line.startswith(expected) for line in broken] == [True] * bool(expected)
+    assert many_workflows.report(seen, 1) == 1, "a workflow failed"
+
+
+@pytest.mark.parametrize(
+    ("stored", "wrong", "executed", "expected"),
+    [
+        (0.0, [], 1, 0),
+        (20_000.0, [], 1, 1),
+        (0.0, ["fresh: 3 rows of 2000, or others"], 1, 1),
+        (0.0, [], 99, 1),
+    ],
+)
+def test_the_store_soak_fails_where_the_store_grows_or_an_output_is_wrong(
+    stored: float, wrong: list[str], executed: int, expected: int
+) -> None:
+    findings = store_soak.Findings(wrong=wrong, executed=executed)
+    findings.right.update({"fresh": 5, "popular": 5, "slow": 5})
+    seen = [(float(at_s), used(at_s, stored=stored)) for at_s in range(0, 600, 5)]
+    assert store_soak.report(findings, seen, 600.0) == expected
+    findings.right["slow"] = 0
+    assert store_soak.report(findings, seen, 600.0) == 1, "no slow workflow has ended"

@@ -202,6 +202,7 @@ class ControlPlane:
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
         self._run(services.stored.run())
+        self._run(services.collection.run())
         self._run(services.openai.batches.run())
         self._run(self._flush_periodically(epoch))
         self._run(services.request_log.run())

@@ -10,7 +10,6 @@ from flowmesh_control.auth.link_signer import LinkSigner
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.evaluators.evaluators import Evaluators
 from flowmesh_control.loop.evaluations import InlineEvaluations, QueuedEvaluations
@@ -18,6 +17,7 @@ from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.metrics.fleet import WorkerIntakeCounters
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
@@ -145,6 +145,7 @@ def build_metrics(
     health: StoreHealth,
     quotas: Quotas,
     connections: UnverifiedConnections,
+    collections: CollectionMeter,
 ) -> MetricsPage:
     """Returns the metrics of the control plane."""
     state = context.machine.state
@@ -161,6 +162,7 @@ def build_metrics(
         request_log=context.request_log.log,
         quota_refusals=quotas.refusals,
         connections=connections,
+        collections=collections,
         last_accounts=capture(state, {}, context.clock()),
     )
 
@@ -420,34 +422,6 @@ def build_planner(context: EpochContext, cache: ActionCache, evaluators: Evaluat
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         conditions=evaluators.of_forecasts,
-    )
-
-
-def build_log_retention(context: EpochContext) -> LogRetention:
-    """Returns what deletes old segments of the request log."""
-    log = context.request_log
-    return LogRetention(
-        log.records,
-        context.store.sweepable_records,
-        log.signer,
-        ttl_s=context.settings.request_log_ttl_s,
-    )
-
-
-def build_cache_admin(
-    context: EpochContext, stored: StoredBytes, openai: OpenAiServices, registry: ServiceRegistry
-) -> CacheAdmin:
-    """Returns what counts, collects and purges results."""
-    return CacheAdmin(
-        store=context.store,
-        state=context.machine.state,
-        archive=context.archive,
-        result_ttl_s=context.settings.machine.result_ttl_s,
-        withheld=context.withheld,
-        clock=context.clock,
-        collected=stored.recount_all,
-        uploaded=openai.stored_content,
-        served=registry.models,
     )
 
 

@@ -10,11 +10,12 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.log_retention import LogRetention
+from flowmesh_control.cache.collection import StoreCollection
 from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.feasibility import FeasibilityCheck
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.planner import Planner
@@ -72,6 +73,7 @@ class ControlPlaneServices:
     repinning: RepinService
     resumption: RunResumption
     planner: Planner
+    feasibility: FeasibilityCheck
     fleet: ConnectedFleet
     fleet_queries: FleetQueries
     gateway: WorkerGateway
@@ -89,13 +91,13 @@ class ControlPlaneServices:
     audits: AuditRecords
     auditing: AuditSubmission
     cache: CacheAdmin
+    collection: StoreCollection
     withholding: Withholding
     verification: OutputVerification
     revocation: RevocationService
     keys: KeyAdmin
     request_log: RequestLog
     log_reader: RequestLogReader
-    log_retention: LogRetention
     openai: OpenAiServices
     metrics: MetricsPage
     registry: ServiceRegistry

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.machine.settings import Settings
 
@@ -38,6 +39,7 @@ class ControlSettings:
         model_aliases: names of models for OpenAI's API, each with a built-in name or an address.
         openai_engine: the engine that answers requests of OpenAI's API.
         request_log_ttl_s: the age from which a collection deletes segments of the request log.
+        collection: when collections happen, and what they leave.
         routers: addresses of the routers of services, as workers' hubs reach them.
         router_ca: certificates (PEM) with which hubs verify routers at ``tls:`` addresses.
         router_url: the base URL of the routers for clients; empty where routers do not take the
@@ -61,6 +63,7 @@ class ControlSettings:
     openai_engine: str = OPENAI_ENGINE
     request_log: bool = True
     request_log_ttl_s: float = REQUEST_LOG_TTL_S
+    collection: CollectionSettings = field(default_factory=CollectionSettings)
     routers: tuple[str, ...] = ()
     router_ca: str = ""
     router_url: str = ""

@@ -11,19 +11,19 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
+from flowmesh_control.cache.result_uses import ResultUses
+from flowmesh_control.cache_parts import build_cache_admin, build_collection
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.epoch_parts import (
     LateSampling,
     append_line,
     build_admission,
     build_auditing,
-    build_cache_admin,
     build_commands,
     build_evaluations,
     build_finalizer,
     build_gateway,
     build_listeners,
-    build_log_retention,
     build_metrics,
     build_openai,
     build_planner,
@@ -45,8 +45,10 @@ from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_owners import WorkOwners
 from flowmesh_control.loop.task_pool import TaskPool
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.queries.change_feed import RunChangeFeed
+from flowmesh_control.queries.feasibility import FeasibilityCheck
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.run_queries import RunQueries
@@ -111,6 +113,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     owners = WorkOwners(state)
     tasks = TaskPool(failed=context.failed, waits=health.record_failure, weight=owners.weight)
     result_index = ResultIndex()
+    uses, meter = ResultUses(store.records, context.clock), CollectionMeter()
     cache = ActionCache(
         store.records,
         ttl_s=context.settings.machine.result_ttl_s,
@@ -118,6 +121,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         index=result_index,
         withheld=context.withheld.hidden,
         refuses=context.revocations.refuses,
+        used=uses.note if context.settings.collection.bytes_max else None,
     )
     lineage = LineageIndex(store.records)
     redaction = RunRedaction(store.records, context.archive, changes.changed)
@@ -186,11 +190,13 @@ def assemble(context: EpochContext) -> EpochRuntime:
         context.settings.connections_per_peer, context.settings.connections_max
     )
     metrics = build_metrics(
-        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections
+        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections, meter
     )
     commands = build_commands(context, admission, repinning, loop)
     openai = build_openai(context, content, commands, views, stored, signals)
-    cache_admin = build_cache_admin(context, stored, openai, registry)
+    cache_admin = build_cache_admin(context, stored, openai, registry, uses)
+    collection = build_collection(context, cache_admin, openai, uses, meter)
+    planner = build_planner(context, cache, evaluators)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -206,7 +212,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         resumption=RunResumption(
             store.records, context.ledger, admission, context.waiting, loop.post_and_wait
         ),
-        planner=build_planner(context, cache, evaluators),
+        planner=planner,
+        feasibility=FeasibilityCheck(admission, planner),
         fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,
@@ -224,13 +231,13 @@ def assemble(context: EpochContext) -> EpochRuntime:
         audits=context.audits,
         auditing=build_auditing(context, cache, views, admission),
         cache=cache_admin,
+        collection=collection,
         withholding=withholding,
         verification=OutputVerification(store, context.catalog, context.withheld.hidden),
         revocation=build_revocation(context, lineage, redaction, cache, cache_admin, gateway, loop),
         keys=context.keys,
         request_log=context.request_log.log,
         log_reader=context.request_log.reader,
-        log_retention=build_log_retention(context),
         openai=openai,
         metrics=metrics,
         registry=registry,

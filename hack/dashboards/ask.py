@@ -17,6 +17,7 @@ from typing import Any
 
 import yaml
 from hack.dashboards.cost import COST
+from hack.dashboards.engines import ENGINES
 from hack.dashboards.fabric import FABRIC
 from hack.dashboards.prometheus import Prometheus, PrometheusError
 from hack.dashboards.services import SERVICES
@@ -40,7 +41,7 @@ class Asked:
     def plain(self, window: str, choice: str = ".*") -> str:
         """Returns the expression with Grafana's variables replaced: every choice, this window."""
         text = self.expr.replace("$__rate_interval", window)
-        for name in ("tenant", "pool", "model", "service"):
+        for name in ("tenant", "pool", "model_name", "model", "service"):
             text = text.replace(f"${name}", choice)
         return text
 
@@ -60,7 +61,7 @@ def needing(what: str) -> set[str]:
     """Returns the expressions that need what ``what``, such as ``operator``, exports."""
     return {
         q.expr
-        for board in (COST, FABRIC, SERVICES)
+        for board in (COST, FABRIC, SERVICES, ENGINES)
         for _, panels in board.rows
         for panel in panels
         for q in panel.queries
@@ -116,7 +117,9 @@ def main() -> int:
     parser.add_argument(
         "--window", default="1m", help="value of $__rate_interval, at least 4 scrapes"
     )
-    parser.add_argument("--without", action="append", default=[], choices=["operator", "router"])
+    parser.add_argument(
+        "--without", action="append", default=[], choices=["operator", "router", "vllm", "dcgm"]
+    )
     given = parser.parse_args()
     server = Prometheus(given.url.rstrip("/"))
     quiet = silent(server, window=given.window, without=tuple(given.without))

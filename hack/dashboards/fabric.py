@@ -251,6 +251,7 @@ _INSIDE = (
         ),
         "s",
         "The limit is 20 ms for 10,000 ready actions on 100 workers.",
+        limit=0.02,
     ),
     Panel(
         "Prediction error",
@@ -262,7 +263,8 @@ _INSIDE = (
         "Store operations, p99",
         (Query(_quantile(0.99, "flowmesh_store_seconds", "operation"), "{{operation}}"),),
         "s",
-        "Measured by the control plane; with failures.",
+        "Measured by the control plane; with failures. The alert FlowMeshStoreSlow is at 1 s.",
+        limit=1.0,
     ),
     Panel(
         "Store errors and retries",
@@ -290,6 +292,42 @@ _INSIDE = (
     ),
 )
 
+_STORE = (
+    Panel(
+        "Stored bytes",
+        (Query("max by (use) (flowmesh_stored_bytes)", "{{use}}"),),
+        "bytes",
+        "Blobs after the last collection: in use, and not old enough to be deleted.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Deleted by collections",
+        (
+            Query(
+                "sum by (kind) (increase(flowmesh_collected_total[$__rate_interval]))", "{{kind}}"
+            ),
+        ),
+        "short",
+        "By kind. Evicted results say that the store is at its bound.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Reclaimed",
+        (Query("sum(rate(flowmesh_collected_bytes_total[$__rate_interval]))", "bytes a second"),),
+        "Bps",
+        "Bytes of deleted blobs.",
+    ),
+    Panel(
+        "Collections",
+        (
+            Query("max(flowmesh_collection_seconds)", "seconds of the last one"),
+            Query("max(flowmesh_collection_under_way)", "under way"),
+        ),
+        "short",
+        "The alert FlowMeshCollectionFailing fires where none succeeds.",
+    ),
+)
+
 FABRIC = Board(
     uid="flowmesh-fabric",
     title="FlowMesh / Fabric",
@@ -302,5 +340,6 @@ FABRIC = Board(
         ("Workers", _WORKERS),
         ("Failures", _FAILURES),
         ("Inside", _INSIDE),
+        ("Store", _STORE),
     ),
 )

@@ -17,7 +17,7 @@ class Query:
     """A PromQL expression and the legend of its series.
 
     Attributes:
-        needs: ``operator`` or ``router`` where only that exports its metrics.
+        needs: ``operator``, ``router``, ``vllm`` or ``dcgm`` where only that exports its metrics.
     """
 
     expr: str
@@ -32,6 +32,7 @@ class Panel:
     Attributes:
         unit: Grafana's name of the unit.
         about: the description in the panel's corner: what it shows, and when to act.
+        limit: the value from which it is drawn as too high; None where no value is.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Panel:
     unit: str
     about: str
     kind: Kind = Kind.LINES
+    limit: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,16 @@ from grafana_foundation_sdk.builders import dashboard as boards
 from grafana_foundation_sdk.builders import prometheus, stat, timeseries
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import common
-from grafana_foundation_sdk.models.dashboard import DataSourceRef, VariableRefresh
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardLinkType,
+    DataSourceRef,
+    Threshold,
+    ThresholdsMode,
+    VariableHide,
+    VariableRefresh,
+)
 from hack.dashboards.cost import COST
+from hack.dashboards.engines import ENGINES
 from hack.dashboards.fabric import FABRIC
 from hack.dashboards.panel import Board, Kind, Panel
 from hack.dashboards.services import SERVICES
@@ -20,6 +28,7 @@ from hack.dashboards.services import SERVICES
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / "charts" / "flowmesh" / "dashboards"
 SOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+TAG = "flowmesh"
 WIDE, LOW, HIGH = 24, 4, 8
 NUMBERS, GRAPHS = 6, 3
 """Panels per row."""
@@ -31,13 +40,22 @@ def board_json(board: Board) -> str:
         boards.Dashboard(board.title)
         .uid(board.uid)
         .description(board.about)
-        .tags(["flowmesh"])
+        .tags([TAG])
         .refresh("30s")
         .time("now-3h", "now")
         .timezone("browser")
         .with_variable(
             boards.DatasourceVariable("datasource").label("Data source").type("prometheus")
         )
+        .with_variable(
+            boards.DatasourceVariable("traces")
+            .label("Traces")
+            .type("tempo")
+            .hide(VariableHide.HIDE_VARIABLE)
+        )
+        .link(_other_boards())
+        .link(_traces())
+        .annotation(_leader_changes())
     )
     for label, metric in board.variables:
         made.with_variable(
@@ -57,6 +75,31 @@ def board_json(board: Board) -> str:
     return JSONEncoder(sort_keys=True, indent=2).encode(made.build()) + "\n"
 
 
+def _other_boards() -> boards.DashboardLink:
+    """Returns the links to the other dashboards, for the same time."""
+    link = boards.DashboardLink("FlowMesh").type(DashboardLinkType.DASHBOARDS)
+    return link.tags([TAG]).keep_time(keep_time=True).as_dropdown(as_dropdown=True)
+
+
+def _traces() -> boards.DashboardLink:
+    """Returns the link to the traces of runs in the source of traces, where Grafana has one."""
+    link = boards.DashboardLink("Traces").type(DashboardLinkType.LINK).icon("external link")
+    return link.url('/explore?left={"datasource":"${traces}"}').keep_time(keep_time=True)
+
+
+def _leader_changes() -> boards.AnnotationQuery:
+    """Returns the marks of the moments at which another leader took over."""
+    expr = "max(flowmesh_leader_epoch) > max(flowmesh_leader_epoch offset 1m)"
+    mark = boards.AnnotationQuery().name("Leader changes").enable(enable=True)
+    return mark.icon_color("orange").datasource(SOURCE).expr(expr)
+
+
+def _limit(panel: Panel) -> boards.ThresholdsConfig:
+    """Returns the value from which a panel is red."""
+    steps = [Threshold(value=None, color="green"), Threshold(value=panel.limit, color="red")]
+    return boards.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
+
+
 def _number(panel: Panel) -> stat.Panel:
     made = (
         stat.Panel()
@@ -69,6 +112,8 @@ def _number(panel: Panel) -> stat.Panel:
         .graph_mode(common.BigValueGraphMode.AREA)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
     )
+    if panel.limit is not None:
+        made.thresholds(_limit(panel))
     for number, query in enumerate(_queries(panel)):
         made.with_target(query.ref_id(chr(ord("A") + number)))
     return made
@@ -91,6 +136,11 @@ def _graph(panel: Panel) -> timeseries.Panel:
             .show_legend(show_legend=True)
         )
     )
+    if panel.limit is not None:
+        lines = common_builders.GraphThresholdsStyleConfig().mode(
+            common.GraphTresholdsStyleMode.DASHED
+        )
+        made.thresholds(_limit(panel)).thresholds_style(lines)
     if panel.kind is Kind.STACKED:
         stacking = common_builders.StackingConfig().mode(common.StackingMode.NORMAL)
         made.stacking(stacking).fill_opacity(30)
@@ -109,7 +159,7 @@ def _queries(panel: Panel) -> list[prometheus.Dataquery]:
 def main(arguments: list[str]) -> int:
     """Checks the files, or writes them with ``--write``; returns the exit code."""
     stale = []
-    for board in (COST, FABRIC, SERVICES):
+    for board in (COST, FABRIC, SERVICES, ENGINES):
         path = TARGET / f"{board.uid}.json"
         text = board_json(board)
         if "--write" in arguments:

@@ -51,6 +51,7 @@ async def serve(settings: OperatorSettings) -> None:
     service = BlobServiceSettings(
         settings.store, settings.key_ring, settings.gateway_host, settings.blob_service_port
     )
+    service = replace(service, grace_s=settings.collect_grace_s)
     certificate = TlsCertificate.of(settings.tls_cert, settings.tls_key)
     async with running_blob_service(replace(service, certificate=certificate)):
         waits = [stop.wait(), account_changed(settings.store_account_dir, os.environ)]

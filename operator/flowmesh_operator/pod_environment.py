@@ -4,6 +4,8 @@ import ipaddress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
+from flowmesh_store.blobs import DEFAULT_GRACE_S
+
 _HTTPS_PORT = 443
 ANYWHERE = ("0.0.0.0/0", "::/0")
 """All networks."""
@@ -30,6 +32,7 @@ class PodEnvironment:
         router_hubs: where hubs reach the routers of services, as ``tls:host:port``; empty for none.
         router_labels: labels of the routers' pods.
         store_cidrs: networks of the bucket; not used for a bucket in this namespace.
+        store_grace_s: the collector's grace, for workers that write to the store themselves.
         dns_cidrs: networks of DNS servers besides the cluster's own, such as caches on the nodes.
         metrics_url: the URL from which KEDA reads the number of wanted workers.
         metrics_secret: the Secret with the token that KEDA sends there; none if empty.
@@ -66,6 +69,7 @@ class PodEnvironment:
         }
     )
     store_cidrs: tuple[str, ...] = ANYWHERE
+    store_grace_s: float = DEFAULT_GRACE_S
     dns_cidrs: tuple[str, ...] = ()
     metrics_url: str = ""
     metrics_secret: str = ""

@@ -72,6 +72,20 @@ class RunWriter(Protocol):
         ...
 
 
+class Feasibility(Protocol):
+    """Says whether workflows can meet their budgets and deadlines."""
+
+    async def check(self, submission: Submission) -> None:
+        """Refuses a workflow whose forecast exceeds its budget or deadline.
+
+        Raises:
+            PlanRefusedError: with the figures.
+            SpecError: the workflow is invalid; lists every problem.
+            InvalidReferenceError: it refers to content that the namespace may not read.
+        """
+        ...
+
+
 class AvailableQuota(Protocol):
     """Says whether the quota of a namespace leaves room for a further run."""
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flowmesh_control.auth.master_key import decode_ring
+from flowmesh_control.collection_settings import COLLECTION_INTERVAL_S
 from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER, OPENAI_ENGINE
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_core.spec.quantities import byte_count
 from flowmesh_operator.pod_environment import ANYWHERE, PodEnvironment
+from flowmesh_store.blobs import DEFAULT_GRACE_S
 
 _API_SERVER = "KUBERNETES_SERVICE_HOST"
 """Kubernetes sets it in every pod."""
@@ -32,6 +35,11 @@ class OperatorSettings:
         key_ring: the master keys, from the file that ``FLOWMESH_MASTER_KEY_FILE`` names; required.
         request_log: log requests in the store (``FLOWMESH_REQUEST_LOG=false`` for none).
         request_log_days: the age from which a collection deletes that log.
+        collect_every_s: from one collection of the store to the next; 0 for none by itself.
+        collect_grace_s: no blob younger than this is deleted; blob service and workers need it too.
+        store_max: the most bytes of blobs in use, such as ``500Gi``; none if empty.
+        result_days: how long results are valid where their cache policy has no ttl.
+        run_days: how long the records of ended runs stay.
         loses_results: start although the store is sealed with a lost master key, and give up its
             results and runs (``FLOWMESH_LOSE_RESULTS=true``).
         namespace: the operator's own, with the Lease, the pools and its pods; by default the pod's.
@@ -101,6 +109,11 @@ class OperatorSettings:
     metrics_open: bool = False
     request_log: bool = True
     request_log_days: int = 400
+    collect_every_s: float = COLLECTION_INTERVAL_S
+    collect_grace_s: float = DEFAULT_GRACE_S
+    store_max: int = 0
+    result_days: int = 30
+    run_days: int = 90
     loses_results: bool = False
     worker_token: str = field(default="", repr=False)
     state_folder: Path | None = None
@@ -149,6 +162,7 @@ class OperatorSettings:
             cluster_cidrs=_networks(self.worker_import_refuse),
             api_server_host=self.api_server_host,
             store_cidrs=_networks(self.worker_store_cidrs) or ANYWHERE,
+            store_grace_s=self.collect_grace_s,
         )
 
     @property
@@ -196,6 +210,11 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         metrics_open=reader.flag("METRICS_OPEN"),
         request_log=reader.flag("REQUEST_LOG", default=defaults.request_log),
         request_log_days=reader.whole("REQUEST_LOG_DAYS", defaults.request_log_days),
+        collect_every_s=reader.seconds("COLLECT_EVERY_S", defaults.collect_every_s),
+        collect_grace_s=reader.seconds("COLLECT_GRACE_S", defaults.collect_grace_s),
+        store_max=reader.byte_count("STORE_MAX"),
+        result_days=reader.whole("RESULT_DAYS", defaults.result_days),
+        run_days=reader.whole("RUN_DAYS", defaults.run_days),
         worker_token=reader.text("WORKER_TOKEN"),
         state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,
         store_account_dir=Path(file) if (file := reader.text("STORE_ACCOUNT_DIR")) else None,
@@ -292,6 +311,16 @@ class _Reader:
 
     def whole(self, name: str, default: int) -> int:
         return int(self._number(name, default, int, "a whole number"))
+
+    def byte_count(self, name: str) -> int:
+        """Returns an amount of bytes; 0 where the variable is empty."""
+        text = self.text(name)
+        try:
+            return byte_count(text) if text else 0
+        except ValueError as e:
+            raise SettingsError(
+                str(e), where=f"FLOWMESH_{name}", remedy="correct or remove it"
+            ) from e
 
     def keys(self, name: str) -> KeyRing:
         path = Path(self.required(name, "mount the Secret of the master key and name its file"))

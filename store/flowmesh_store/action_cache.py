@@ -61,6 +61,7 @@ class ActionCache:
         index: ResultIndex | None = None,
         withheld: WithheldResults | None = None,
         refuses: Callable[[ActionResult], bool] = lambda _: False,
+        used: Callable[[str, Digest], None] | None = None,
     ) -> None:
         """Keeps where results are stored.
 
@@ -71,6 +72,7 @@ class ActionCache:
             index: saves the requests of look-ups that would find nothing; None asks the store.
             withheld: results that are not found, nor adopted: they are replaced.
             refuses: whether a result is made from revoked content: it is neither found nor written.
+            used: called with the scope and the action of each result that a look-up finds.
         """
         self._records = records
         self._ttl_s = ttl_s
@@ -78,6 +80,7 @@ class ActionCache:
         self._index = index
         self._withheld = withheld or WithheldResults()
         self._refuses = refuses
+        self._used = used
         self._writes: dict[int, asyncio.Future[None] | None] = {}
         self._numbers = itertools.count()
 
@@ -110,6 +113,8 @@ class ActionCache:
             record = await self._records.read(action_key(scope, action_id))
             result = self._usable(scope, record, action_id, not_before_s, min_trust)
             if record is not None and result is not None:
+                if self._used is not None:
+                    self._used(scope, action_id)
                 return StoredResult(scope, result, record.etag)
         return None
 

@@ -223,6 +223,41 @@ def test_prometheus_finds_the_routers_by_a_port_of_their_pods() -> None:
     assert port not in [p["name"] for p in clients], "clients do not reach the metrics"
 
 
+def test_prometheus_shows_the_gateway_a_token_of_its_own() -> None:
+    """OpenShift refuses a bearerTokenFile, which is a file of Prometheus' own pod."""
+    values = ("serviceMonitor.enabled=true",)
+    (endpoint,) = find("ServiceMonitor", "flowmesh", *values)["spec"]["endpoints"]
+    assert "bearerTokenFile" not in endpoint
+    given = endpoint["authorization"]["credentials"]
+    secret = find("Secret", given["name"], *values)
+    assert (secret["type"], given["key"]) == ("kubernetes.io/service-account-token", "token")
+    account = secret["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+    assert find("ServiceAccount", account, *values)
+    bound = find("ClusterRoleBinding", account, *values)
+    assert [s["name"] for s in bound["subjects"]] == [account]
+    role = find("ClusterRole", bound["roleRef"]["name"], *values)
+    assert role["rules"] == [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+
+
+def test_runbooks_are_addresses_below_the_given_one() -> None:
+    values = ("alerts.enabled=true", "alerts.docs=https://wiki.example.com/flowmesh")
+    (group,) = find("PrometheusRule", "flowmesh", *values)["spec"]["groups"]
+    found = {rule["annotations"]["runbook_url"].partition("#")[0] for rule in group["rules"]}
+    assert found == {"https://wiki.example.com/flowmesh/observability.md"}
+
+
+def test_the_operator_collects_as_the_values_say_and_the_blob_service_knows_the_grace() -> None:
+    values = ("collection.storeMax=500Gi", "collection.graceSeconds=7200", "collection.runDays=7")
+    (operator,) = pod_specs(*values)["Deployment flowmesh-operator"]["containers"]
+    (blobs,) = pod_specs(*values)["Deployment flowmesh-blobs"]["containers"]
+    given = {e["name"]: e.get("value") for e in operator["env"]}
+    assert given["FLOWMESH_COLLECT_EVERY_S"] == "3600"
+    assert given["FLOWMESH_STORE_MAX"] == "500Gi"
+    assert (given["FLOWMESH_RESULT_DAYS"], given["FLOWMESH_RUN_DAYS"]) == ("30", "7")
+    assert given["FLOWMESH_COLLECT_GRACE_S"] == "7200"
+    assert {"name": "FLOWMESH_COLLECT_GRACE_S", "value": "7200"} in blobs["env"]
+
+
 def test_without_routers_nothing_of_them_is_rendered() -> None:
     def names(*values: str) -> set[str]:
         return {o["metadata"]["name"] for o in objects(*values)}

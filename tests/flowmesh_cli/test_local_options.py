@@ -7,7 +7,7 @@ import pytest
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.local.options import price, tenant_weights
+from flowmesh_cli.local.options import CollectionOptions, price, tenant_weights
 from flowmesh_cli.verbs.run import unused_weights
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
@@ -31,6 +31,21 @@ def test_a_negative_or_malformed_price_is_refused() -> None:
     for text in ("-1", "nan", "much"):
         with pytest.raises(CliError, match="is not a price"):
             price(text)
+
+
+def test_when_the_store_is_collected_is_read_from_durations_and_a_size() -> None:
+    found = CollectionOptions("1h", "24h", "200Gi", "30d", "90d").settings()
+    assert (found.interval_s, found.grace_s, found.bytes_max) == (3600.0, 86400.0, 200 << 30)
+    assert (found.result_ttl_s, found.run_ttl_s) == (30 * 86400.0, 90 * 86400.0)
+    never = CollectionOptions("0", "24h", "", "30d", "90d").settings()
+    assert (never.interval_s, never.bytes_max) == (0.0, 0)
+    for option, given in (
+        ("--collect-every", ("often", "24h", "", "30d", "90d")),
+        ("--store-max", ("1h", "24h", "much", "30d", "90d")),
+    ):
+        with pytest.raises(CliError, match="is not a") as caught:
+            CollectionOptions(*given).settings()
+        assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, option)
 
 
 def test_a_weight_for_an_unknown_tenant_is_reported() -> None:

@@ -25,6 +25,10 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
     assert "bytes" not in repr(settings)
     assert "x00" not in repr(settings)
     assert settings.openai_engine == "llm.openai"
+    assert (settings.collect_every_s, settings.store_max) == (3600.0, 0)
+    bounded = environment | {"FLOWMESH_STORE_MAX": "2Gi", "FLOWMESH_RUN_DAYS": "7"}
+    found = read_settings(bounded, host="pod-1")
+    assert (found.store_max, found.run_days) == (2 << 30, 7)
     named = environment | {"FLOWMESH_OPENAI_ENGINE": "test.openai"}
     assert read_settings(named, host="pod-1").openai_engine == "test.openai"
 
@@ -35,6 +39,7 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
         ({"FLOWMESH_STORE": ""}, "FLOWMESH_STORE: is not set; set it to the bucket"),
         ({"FLOWMESH_MASTER_KEY_FILE": "/nowhere"}, "FLOWMESH_MASTER_KEY_FILE=/nowhere: cannot"),
         ({"FLOWMESH_GATEWAY_PORT": "http"}, "FLOWMESH_GATEWAY_PORT: 'http' is not a whole number"),
+        ({"FLOWMESH_STORE_MAX": "much"}, "FLOWMESH_STORE_MAX: 'much' is not an amount of bytes"),
         ({"FLOWMESH_LEASE_S": "2"}, "retry < renew deadline < lease"),
         (
             {"FLOWMESH_WORKER_IMPORT_REFUSE": "34.0.0.0/8, pods"},

@@ -132,7 +132,7 @@ async def _open_store(
         )
         service = await stack.enter_async_context(opened)
         return RetryingViews(service), StoreWatch(service.look)
-    store = open_store(settings.store)
+    store = open_store(settings.store, grace_s=settings.store_grace_s)
     stack.callback(store.close)
     return with_retries(store), StoreWatch(partial(look_at, store))
 

@@ -11,6 +11,7 @@ import psutil
 
 from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_core.units import nano_usd
+from flowmesh_store.blobs import DEFAULT_GRACE_S
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
 _NO_TOKEN = "is not a token: it holds control characters, or bytes that are not UTF-8"
@@ -30,6 +31,7 @@ class WorkerSettings:
             ``https://host:port``, whose certificate ``gateway_ca`` must sign too.
         store_ca: certificates to trust for the bucket's server; None for the system's. With an
             ``s3://`` address it is the option ``ca``.
+        store_grace_s: the collector's grace, where the store is a directory or bucket.
         name: unique among the connected workers; begins with the pool's name and ``-``, or is
             that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
@@ -53,6 +55,7 @@ class WorkerSettings:
     token_file: Path | None = None
     gateway_ca: Path | None = None
     store_ca: Path | None = None
+    store_grace_s: float = DEFAULT_GRACE_S
     memory_mib: int = 4096
     cpus: int = 1
     price_nanousd_per_hour: int = 0
@@ -102,6 +105,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         token_file=a.token_file,
         gateway_ca=a.gateway_ca,
         store_ca=a.store_ca,
+        store_grace_s=a.store_grace,
         memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
@@ -139,6 +143,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--gateway", required=True, help="ws:// or wss://HOST:PORT of the control plane")
     add("--gateway-ca", type=Path, metavar="FILE", help="PEM certificates to trust for wss://")
     add("--store", required=True, help="address of the store, or https:// of the blob service")
+    grace_help = "age from which the control plane deletes blobs that nothing names"
+    add("--store-grace", type=float, metavar="S", default=DEFAULT_GRACE_S, help=grace_help)
     add("--store-ca", type=Path, metavar="FILE", help="PEM certificates to trust for the bucket")
     add("--name", default="", help="name, unique; begins with the pool and -, or is the pod's")
     add("--pool", default="local", help="the pool it belongs to")

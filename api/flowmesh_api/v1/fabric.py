@@ -248,6 +248,11 @@ class CollectionReport(msgspec.Struct, frozen=True):
         expired_results: action results deleted because they had expired.
         unfinished: parts of writes that were never completed.
         expired_log_segments: segments of the request log deleted because of their age.
+        live_bytes: size of the blobs in use.
+        result_bytes: size of the action results that stay.
+        evicted_results: action results deleted because the store was above its bound, those first
+            that were used least recently.
+        expired_runs: runs that ended so long ago that their records were deleted.
     """
 
     dry_run: bool
@@ -260,6 +265,10 @@ class CollectionReport(msgspec.Struct, frozen=True):
     expired_results: int = 0
     unfinished: int = 0
     expired_log_segments: int = 0
+    live_bytes: int = 0
+    result_bytes: int = 0
+    evicted_results: int = 0
+    expired_runs: int = 0
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

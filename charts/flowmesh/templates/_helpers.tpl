@@ -158,3 +158,55 @@ ports:
   - {port: 53, protocol: UDP}
   - {port: 53, protocol: TCP}
 {{- end -}}
+
+{{- /* When the leader collects the store, and what stays. */ -}}
+{{- define "flowmesh.collectionEnvironment" -}}
+{{- with .Values.collection -}}
+- {name: FLOWMESH_COLLECT_EVERY_S, value: {{ .everySeconds | int64 | quote }}}
+- {name: FLOWMESH_COLLECT_GRACE_S, value: {{ .graceSeconds | int64 | quote }}}
+- {name: FLOWMESH_STORE_MAX, value: {{ .storeMax | quote }}}
+- {name: FLOWMESH_RESULT_DAYS, value: {{ .resultDays | int64 | quote }}}
+- {name: FLOWMESH_RUN_DAYS, value: {{ .runDays | int64 | quote }}}
+{{- end -}}
+{{- end -}}
+
+{{- /* An account whose token, in the Secret of the same name, may read the gateway's metrics. */ -}}
+{{- define "flowmesh.metricsReader" -}}
+{{- $labels := include "flowmesh.labels" (dict "root" .root "part" .part) -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- $labels | nindent 4 }}
+automountServiceAccountToken: false
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: {{ .name }}
+  labels: {{- $labels | nindent 4 }}
+rules:
+  - nonResourceURLs: [/metrics]
+    verbs: [get]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata:
+  name: {{ .name }}
+  labels: {{- $labels | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: {{ .name }}}
+subjects:
+  - {kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}
+---
+# Kubernetes adds the token to this Secret.
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- $labels | nindent 4 }}
+  annotations:
+    kubernetes.io/service-account.name: {{ .name }}
+type: kubernetes.io/service-account-token
+{{- end -}}

@@ -26,6 +26,8 @@ PriceOption = Annotated[
     ),
 ]
 
+STORE_PANEL = "Store"
+
 WeightOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -98,18 +100,67 @@ def up(
         int, typer.Option("--port", help="Port of the API on 127.0.0.1, or 0 for any.")
     ] = 0,
     state_dir: StateDirOption = None,
+    collect_every: Annotated[
+        str,
+        typer.Option(
+            "--collect-every",
+            metavar="DURATION",
+            help="Time between deletions of what nothing needs, or 0 for `fmesh cache gc` only.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "1h",
+    collect_grace: Annotated[
+        str,
+        typer.Option(
+            "--collect-grace",
+            metavar="DURATION",
+            help="Age below which nothing is deleted.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "24h",
+    store_max: Annotated[
+        str,
+        typer.Option(
+            "--store-max",
+            metavar="SIZE",
+            help="Most bytes in use, such as 200Gi. The least recently used results go first.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "",
+    keep_results: Annotated[
+        str,
+        typer.Option(
+            "--keep-results",
+            metavar="DURATION",
+            help="How long results are valid, where their cache policy has no ttl.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "30d",
+    keep_runs: Annotated[
+        str,
+        typer.Option(
+            "--keep-runs",
+            metavar="DURATION",
+            help="How long records of ended runs stay.",
+            rich_help_panel=STORE_PANEL,
+        ),
+    ] = "90d",
     json: JsonOption = False,
 ) -> None:
     """Serve a fabric on this machine until Ctrl-C.
 
     Unfinished runs go on with the next `fmesh up` or `fmesh run`.
     """
+    from flowmesh_cli.local.options import CollectionOptions  # noqa: PLC0415
     from flowmesh_cli.verbs.up import serve  # noqa: PLC0415
 
     serve(
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
+        collection=CollectionOptions(
+            collect_every, collect_grace, store_max, keep_results, keep_runs
+        ),
         port=port,
         state_dir=state_dir,
         as_json=json,

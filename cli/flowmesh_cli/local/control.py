@@ -16,6 +16,7 @@ from flowmesh_cli.local.secrets import EnvironmentSecrets
 from flowmesh_control.auth.master_key import load_key_ring, new_ring
 from flowmesh_control.auth.users import StaticUsers
 from flowmesh_control.auth.worker_tokens import StaticWorkerTokens
+from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import CONNECTIONS_MAX, HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
@@ -44,6 +45,7 @@ async def serve_control(
     *,
     dispatches: bool,
     weights: Mapping[str, float],
+    collection: CollectionSettings,
     ready: Callable[[str, bool], None],
     stop: asyncio.Event,
 ) -> None:
@@ -55,6 +57,7 @@ async def serve_control(
         dispatches: whether there will be workers; without them no step fails as unplaceable, and a
             folder that cannot be written is opened read-only.
         weights: weights of tenants in the fair share.
+        collection: when the store is collected, and what stays.
         ready: called with the address, and whether the folder is read-only.
         stop: ends the control plane.
 
@@ -63,10 +66,15 @@ async def serve_control(
     """
     patience_s = UNPLACEABLE_AFTER_S if dispatches else 0.0
     # All workers are the owner's: one that breaks the protocol is logged and goes on.
-    machine = Settings(unplaceable_after_s=patience_s, tenant_weights=weights, violations_max=0)
+    machine = Settings(
+        unplaceable_after_s=patience_s,
+        tenant_weights=weights,
+        violations_max=0,
+        result_ttl_s=collection.result_ttl_s,
+    )
     logs = logs_requests(os.environ)
     aliases = model_aliases(os.environ)
-    store = open_store(folder)
+    store = open_store(folder, grace_s=collection.grace_s)
 
     def make(ring: KeyRing) -> ControlPlane:
         return ControlPlane(
@@ -75,6 +83,7 @@ async def serve_control(
                 machine=machine,
                 hang_s=HANG_S,
                 request_log=logs,
+                collection=collection,
                 model_aliases=aliases,
                 connections_per_peer=CONNECTIONS_MAX,  # all clients of a laptop have one address
                 routers=(f"unix:{hub_socket(folder)}",),

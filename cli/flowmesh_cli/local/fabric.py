@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,8 @@ from flowmesh_core.errors import FlowMeshError, StoreError
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 15.0
+_LOG_BYTES = 16 << 20
+"""From this size on the log begins anew; the one before it stays as ``control.log.1``."""
 
 
 @dataclass(slots=True)
@@ -130,6 +133,7 @@ class LocalFabric:
             address,
             dispatches=not self._is_reader,
             weights=self._options.weights,
+            collection=self._options.collection,
             ready=ready,
             stop=self._control.stop,
         )
@@ -164,6 +168,7 @@ class LocalFabric:
             gateway=f"ws://{HOST}:{self._owner.port}",
             token=self._owner.worker_token,
             price_usd_per_hour=self._options.price_usd_per_hour,
+            store_grace_s=self._options.collection.grace_s,
         )
         state = self._state
         if self._control.only_reads:
@@ -236,7 +241,7 @@ def _replaced(owner: OwnerRecord, **changes: object) -> OwnerRecord:
     return msgspec.structs.replace(owner, **changes)
 
 
-class _QuietFile(logging.FileHandler):
+class _QuietFile(RotatingFileHandler):
     """A log file that drops lines on a full or read-only disk, instead of printing errors."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -250,7 +255,7 @@ class _QuietFile(logging.FileHandler):
 
 def _log_to(path: Path) -> None:
     """Sends the control plane's log to a file: the terminal shows progress and results."""
-    handler = _QuietFile(path, delay=True)
+    handler = _QuietFile(path, maxBytes=_LOG_BYTES, backupCount=1, delay=True)
     handler.setFormatter(formatter(os.environ))
     root = logging.getLogger("flowmesh")
     root.addHandler(handler)

@@ -6,6 +6,8 @@ from decimal import Decimal, InvalidOperation
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_control.collection_settings import CollectionSettings
+from flowmesh_core.spec.quantities import byte_count, seconds
 
 POOL = "local"
 """The pool of local workers, and the prefix of their names."""
@@ -24,6 +26,7 @@ class LocalOptions:
         port: the API's port; 0 for any.
         say: prints a message of the fabric.
         weights: tenant → weight of its fair share; 1 where absent.
+        collection: when the store is collected, and what stays.
     """
 
     serves: str
@@ -32,6 +35,7 @@ class LocalOptions:
     port: int = 0
     say: Callable[[str], None] = lambda _: None
     weights: Mapping[str, float] = field(default_factory=dict)
+    collection: CollectionSettings = field(default_factory=CollectionSettings)
 
 
 def price(text: str | None) -> Decimal | None:
@@ -78,3 +82,45 @@ def tenant_weights(given: Iterable[str] | None) -> dict[str, float]:
             )
         found[tenant] = value
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CollectionOptions:
+    """When ``fmesh up`` collects its store, and what stays, as given on the command line.
+
+    Attributes:
+        every: from one collection to the next, as a duration; ``0`` for never.
+        grace: the age from which blobs are deleted.
+        store_max: the most bytes in use, such as ``200Gi``; empty for no bound.
+        results: how long results are valid where their cache policy has no ttl.
+        runs: how long records of ended runs stay.
+    """
+
+    every: str
+    grace: str
+    store_max: str
+    results: str
+    runs: str
+
+    def settings(self) -> CollectionSettings:
+        """Returns the settings.
+
+        Raises:
+            CliError: one of the texts cannot be parsed.
+        """
+        return CollectionSettings(
+            interval_s=0.0 if self.every == "0" else _parsed("--collect-every", self.every),
+            grace_s=_parsed("--collect-grace", self.grace),
+            bytes_max=int(_parsed("--store-max", self.store_max, byte_count))
+            if self.store_max
+            else 0,
+            result_ttl_s=_parsed("--keep-results", self.results),
+            run_ttl_s=_parsed("--keep-runs", self.runs),
+        )
+
+
+def _parsed(option: str, text: str, parse: Callable[[str], float] = seconds) -> float:
+    try:
+        return parse(text)
+    except ValueError as e:
+        raise CliError(str(e), ExitCode.USAGE, where=option) from e

@@ -40,6 +40,7 @@ class WorkerOptions:
     gateway: str
     token: str
     price_usd_per_hour: Decimal | None
+    store_grace_s: float
 
 
 class LocalWorkers:
@@ -160,6 +161,7 @@ class LocalWorkers:
             "--cache-dir": folder / "cache",
             "--grace": GRACE_S,
             "--orphan-timeout": ORPHAN_TIMEOUT_S,
+            "--store-grace": self._options.store_grace_s,
         }
         command = [sys.executable, "-m", "flowmesh_worker", "--allow-user-code"]
         command += [part for name, value in given.items() for part in (name, str(value))]

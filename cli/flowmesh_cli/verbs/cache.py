@@ -49,6 +49,13 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
         f"{would} {count(found.deleted, 'blob')} ({size(found.deleted_bytes)}) and {results}; "
         f"of {blobs} {found.live} are needed and {found.young} are young"
     )
+    if found.evicted_results:
+        evicted = count(found.evicted_results, "result")
+        terminal.text(
+            f"{would} {evicted} that were used least recently: the store is above its bound"
+        )
+    if found.expired_runs:
+        terminal.text(f"{would} the records of {count(found.expired_runs, 'old run')}")
     if found.expired_log_segments:
         segments = count(found.expired_log_segments, "expired segment")
         terminal.text(f"{would} {segments} of the request log")

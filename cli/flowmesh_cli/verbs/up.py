@@ -14,7 +14,12 @@ from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import leave
-from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
+from flowmesh_cli.local.options import (
+    CollectionOptions,
+    LocalOptions,
+    price,
+    tenant_weights,
+)
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.errors import FlowMeshError
 
@@ -27,6 +32,7 @@ def serve(
     workers: int,
     price_usd_per_hour: str | None,
     weights: Sequence[str] | None,
+    collection: CollectionOptions,
     port: int,
     state_dir: Path | None,
     as_json: bool,
@@ -55,6 +61,7 @@ def serve(
         port=port,
         say=terminal.note,
         weights=tenant_weights(weights),
+        collection=collection.settings(),
     )
     with attach_here(state_dir, options) as session:
         sessions.append(session)

@@ -186,6 +186,6 @@ def _fabric_handlers(services: ControlPlaneServices) -> FabricHandlers:
         drain=services.gateway,
         policies=services.policies,
         cache=services.cache,
-        log_retention=services.log_retention,
+        collection=services.collection,
         objects=services.settings.objects,
     )

@@ -12,7 +12,7 @@ from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import Resource, Verb
 from flowmesh_control.cache.admin import CacheAdmin
-from flowmesh_control.cache.log_retention import LogRetention
+from flowmesh_control.cache.collection import StoreCollection
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -31,7 +31,7 @@ class FabricHandlers:
         drain: WorkerDrain,
         policies: CachePolicyStore,
         cache: CacheAdmin,
-        log_retention: LogRetention,
+        collection: StoreCollection,
         objects: bool,
     ) -> None:
         """Keeps the services that the handlers use.
@@ -40,15 +40,15 @@ class FabricHandlers:
             queries: answers about workers, engines and accounts.
             drain: drains workers.
             policies: the cache policies in force.
-            cache: counts, collects and purges.
-            log_retention: deletes expired segments of the request log.
+            cache: counts and purges.
+            collection: deletes what nothing needs.
             objects: whether policies are objects of the cluster; the API then changes none.
         """
         self._queries = queries
         self._drain = drain
         self._policies = policies
         self._cache = cache
-        self._log_retention = log_retention
+        self._collection = collection
         self._objects = objects
 
     def routes(self) -> list[Route]:
@@ -139,9 +139,7 @@ class FabricHandlers:
         """``POST /v1/cache/gc?dry_run=1`` → :class:`CollectionReport`."""
         dry_run = flag(call.request, "dry_run")
         call.note(dry_run=str(dry_run).lower())
-        report = await self._cache.collect(dry_run=dry_run)
-        expired = await self._log_retention.expire(dry_run=dry_run)
-        return json_response(msgspec.structs.replace(report, expired_log_segments=expired))
+        return json_response(await self._collection.collect(dry_run=dry_run))
 
     async def purge(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/cache/purge`` :class:`PurgeBody` → :class:`PurgeReport`."""

@@ -16,6 +16,7 @@ from flowmesh_control.blob_service.grants import TokenGrants
 from flowmesh_core.errors import StoreError
 from flowmesh_core.protocol.attempt_tokens import CONTEXT, AttemptTokens
 from flowmesh_core.sharing.key_ring import KeyRing
+from flowmesh_store.blobs import DEFAULT_GRACE_S
 from flowmesh_store.s3.presigned_write_check import prove_presigned_puts
 from flowmesh_store.s3.signing_bucket import open_signing_bucket
 
@@ -33,6 +34,7 @@ class BlobServiceSettings:
         host: the address to listen on.
         port: the port; 0 for a free one.
         certificate: of the server; None for plain HTTP.
+        grace_s: the collector's grace.
     """
 
     store: str
@@ -40,6 +42,7 @@ class BlobServiceSettings:
     host: str = "127.0.0.1"
     port: int = 0
     certificate: TlsCertificate | None = None
+    grace_s: float = DEFAULT_GRACE_S
 
 
 @asynccontextmanager
@@ -58,7 +61,7 @@ async def running_blob_service(settings: BlobServiceSettings) -> AsyncIterator[s
             remedy="give s3://bucket/prefix; workers mount a store that is a directory",
         )
     async with AsyncExitStack() as stack:
-        bucket = open_signing_bucket(settings.store)
+        bucket = open_signing_bucket(settings.store, grace_s=settings.grace_s)
         stack.callback(bucket.close)
         async with aiohttp.ClientSession() as http:
             await prove_presigned_puts(bucket, http)

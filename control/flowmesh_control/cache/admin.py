@@ -1,12 +1,23 @@
 """Administration of the cache: statistics, collection and purge; called by the API."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from itertools import chain
+from math import inf
 
 import msgspec
 
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, ScopeStats
+from flowmesh_control.cache.recency import Recency
+from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.roots import live_artifacts
 from flowmesh_control.cache.stored_roots import artifacts_of_stored_run
 from flowmesh_control.loop.clock import Clock
@@ -24,7 +35,8 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import namespace_scope
 from flowmesh_core.status.overflow import overflows
 from flowmesh_store.action_cache import decoded
-from flowmesh_store.batched_requests import in_batches
+from flowmesh_store.batched_requests import each_of, in_batches
+from flowmesh_store.blobs import DEFAULT_GRACE_S
 from flowmesh_store.collection.collector import Collector
 from flowmesh_store.collection.mark import LiveBlobs, Marking
 from flowmesh_store.collection.sweep import StoredRecord
@@ -58,6 +70,9 @@ class CacheAdmin:
         collected: Callable[[], None],
         uploaded: Callable[[], Awaitable[Sequence[ScopedArtifact]]] = _none_uploaded,
         served: ServedModels = tuple,
+        grace_s: float = DEFAULT_GRACE_S,
+        uses: ResultUses | None = None,
+        shortest_ttl_s: Callable[[], float] = lambda: inf,
     ) -> None:
         """Keeps its parts.
 
@@ -71,6 +86,9 @@ class CacheAdmin:
             collected: called after blobs were deleted.
             uploaded: returns content that stays until its user deletes it.
             served: returns the models of services, which stay for as long as these.
+            grace_s: nothing younger is deleted; the store was opened with it.
+            uses: when results were last used; None where nothing is evicted.
+            shortest_ttl_s: returns the shortest lifetime that a cache policy gives results.
         """
         self._store = store
         self._state = state
@@ -81,6 +99,10 @@ class CacheAdmin:
         self._collected = collected
         self._uploaded = uploaded
         self._served = served
+        self._grace_s = grace_s
+        self._uses = uses
+        self._shortest_ttl_s = shortest_ttl_s
+        self._horizon_s = 0.0
 
     async def stats(self) -> CacheStats:
         """Counts blobs, and results by scope, by listing the whole store."""
@@ -107,7 +129,8 @@ class CacheAdmin:
             self._store.sweepable_blobs,
             self._store.sweepable_records,
             self._store.records,
-            result_ttl_s=self._result_ttl_s,
+            grace_s=self._grace_s,
+            result_ttl_s=min(self._result_ttl_s, self._shortest_ttl_s()),
             clock=self._clock,
         )
         report = await collector.collect(self.live, dry_run=dry_run)
@@ -115,6 +138,62 @@ class CacheAdmin:
             self.blobs_deleted()
             await self._withheld.expire(self._clock())
         return report
+
+    async def evict(self, *, used_bytes: int, bytes_max: int, dry_run: bool) -> int:
+        """Deletes the results that were used least recently, until the others fit.
+
+        The outputs of runs that ended before stay no longer either. The next collection deletes
+        the blobs. What live runs and services need stays, and so does what is younger than the
+        grace.
+
+        Args:
+            used_bytes: blobs and results that the last collection found in use.
+            bytes_max: what may be.
+            dry_run: only count.
+
+        Returns:
+            How many results were deleted.
+        """
+        recency, results = Recency(), dict[str, float]()
+        async for stored, used_s, artifacts in self._used_results():
+            results[stored.key] = used_s
+            recency.add(stored.key, stored.size_bytes, used_s)
+            for artifact in artifacts:
+                recency.add(artifact.blob, artifact.size_bytes, used_s)
+        async for final in self._ended_runs(self._outputs_since_s()):
+            for artifact in _artifacts_of(final):
+                recency.add(artifact.blob, artifact.size_bytes, final.status.ended_s)
+        for _, artifact in chain(live_artifacts(self._state), await self._uploaded()):
+            recency.add(artifact.blob, artifact.size_bytes, inf)
+        for _, _, artifact in self._served():
+            recency.add(artifact.blob, artifact.size_bytes, inf)
+        horizon_s = recency.horizon_s(used_bytes=used_bytes, bytes_max=bytes_max)
+        horizon_s = min(horizon_s, self._clock() - self._grace_s)
+        unused = [key for key, used_s in results.items() if used_s <= horizon_s]
+        if dry_run:
+            return len(unused)
+        self._horizon_s = max(self._horizon_s, horizon_s)
+        deleted = in_batches(each_of(unused), self._delete_unused)
+        return sum([was_deleted async for _, was_deleted in deleted])
+
+    async def _delete_unused(self, key: str) -> bool:
+        if self._uses is not None:
+            self._uses.forget(key)
+        return await self._store.sweepable_records.delete(key, older_than_s=self._grace_s)
+
+    async def _used_results(
+        self,
+    ) -> AsyncIterator[tuple[StoredRecord, float, Sequence[Artifact]]]:
+        """Yields each result's record, its last use and its outputs."""
+        records, now_s = self._store.records, self._clock()
+        listed = self._store.sweepable_records.aged(f"{ACTIONS}/")
+        async for stored, record in in_batches(listed, lambda found: records.read(found.key)):
+            result = decoded(record)
+            if result is not None:
+                used_s = now_s - stored.age_s
+                if self._uses is not None:
+                    used_s = self._uses.last(stored.key, used_s)
+                yield stored, used_s, tuple(result.outputs.values())
 
     def blobs_deleted(self) -> None:
         """Has what namespaces store counted again."""
@@ -170,13 +249,26 @@ class CacheAdmin:
             if uid not in self._state.runs:
                 yield uid
 
+    def _outputs_since_s(self) -> float:
+        """Returns the time from which on the outputs of ended runs stay."""
+        return max(self._clock() - self._result_ttl_s, self._horizon_s)
+
+    async def _ended_runs(self, since_s: float) -> AsyncIterator[FinalRecord]:
+        """Yields the ends of runs that are not live and ended since then."""
+        records = self._store.records
+        read = in_batches(self._not_live(), lambda uid: records.read(final_key(uid)))
+        async for _, record in read:
+            final = None if record is None else _final_or_none(record.data)
+            if final is not None and final.status.ended_s >= since_s:
+                yield final
+
     async def _add_ended_runs(self, marking: Marking, revoked: Sequence[ContentRevoked]) -> None:
         """Adds the artifacts of runs that are not live and must not be deleted.
 
         The outputs of an ended run stay for as long as results do; what an unfinished run needs
         stays until it ends.
         """
-        since_s = self._clock() - self._result_ttl_s
+        since_s = self._outputs_since_s()
         records = self._store.records
         async for uid, record in in_batches(
             self._not_live(), lambda uid: records.read(final_key(uid))
@@ -187,14 +279,19 @@ class CacheAdmin:
                     marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
                 status = final.status
-                published = chain.from_iterable(final.partial.values())
-                artifacts = chain.from_iterable(final.outputs.values())
-                for artifact in chain(artifacts, (part.artifact for part in published)):
+                for artifact in _artifacts_of(final):
                     if not is_hidden(revoked, status.namespace, status.created_s, artifact.digest):
                         marking.add(final.read_scopes, artifact)
                 if overflows(final.status):
                     own = (namespace_scope(final.status.namespace),)
                     marking.add(own, document_artifact(final.status))
+
+
+def _artifacts_of(final: FinalRecord) -> Iterator[Artifact]:
+    """Yields the outputs of a run that has ended, and what was published of those of others."""
+    yield from chain.from_iterable(final.outputs.values())
+    for part in chain.from_iterable(final.partial.values()):
+        yield part.artifact
 
 
 def _final_or_none(data: bytes) -> FinalRecord | None:

@@ -16,6 +16,7 @@ from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics import billing, fleet, internal, work
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.records.accounts import AccountsRecord
@@ -46,6 +47,7 @@ class MetricsPage(Collector):
         request_log: RequestLog,
         quota_refusals: Mapping[str, int],
         connections: UnverifiedConnections,
+        collections: CollectionMeter,
         last_accounts: AccountsRecord,
     ) -> None:
         """Registers the control plane's metrics.
@@ -63,6 +65,7 @@ class MetricsPage(Collector):
             request_log: its counters.
             quota_refusals: limit of quotas → how often it has refused something.
             connections: those that have shown no valid token.
+            collections: counters of collections of the store.
             last_accounts: the accounts as of now.
         """
         self.last_accounts = last_accounts
@@ -78,6 +81,7 @@ class MetricsPage(Collector):
         self._request_log = request_log
         self._quota_refusals = quota_refusals
         self._connections = connections
+        self._collections = collections
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -120,6 +124,7 @@ class MetricsPage(Collector):
         yield from internal.request_log(self._request_log)
         yield from internal.refused_by_quotas(self._quota_refusals)
         yield from internal.connections(self._connections)
+        yield from internal.collections(self._collections)
 
 
 class _Read(Collector):

@@ -9,7 +9,8 @@ from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
-from flowmesh_control.metrics.families import counter, counters, gauge, histograms
+from flowmesh_control.metrics.collection_meter import KINDS, CollectionMeter
+from flowmesh_control.metrics.families import counter, counters, gauge, gauges, histograms
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.request_log.request_log import RequestLog
@@ -86,6 +87,47 @@ def request_log(log: RequestLog) -> Iterator[Metric]:
     )
     yield gauge(
         "flowmesh_request_log_pending", "Entries of the request log that wait.", log.pending
+    )
+
+
+def collections(meter: CollectionMeter) -> Iterator[Metric]:
+    """Yields what collections of the store did, and what they left."""
+    yield counters(
+        "flowmesh_collections",
+        "Collections of the store, by outcome.",
+        ["outcome"],
+        [([outcome], meter.ended[outcome]) for outcome in ("ok", "failed")],
+    )
+    yield counters(
+        "flowmesh_collected",
+        "What collections deleted, by kind.",
+        ["kind"],
+        [([kind], meter.deleted[kind]) for kind in KINDS],
+    )
+    yield counter(
+        "flowmesh_collected_bytes", "Bytes of blobs that collections deleted.", meter.deleted_bytes
+    )
+    yield gauge(
+        "flowmesh_collection_under_way",
+        "1 while a collection of the store runs.",
+        float(meter.under_way),
+    )
+    yield gauge(
+        "flowmesh_collection_last_timestamp_seconds",
+        "Unix time of the last collection that succeeded; 0 before the first.",
+        meter.last_s,
+    )
+    yield gauge(
+        "flowmesh_collection_seconds", "Seconds that the last collection took.", meter.took_s
+    )
+    yield gauges(
+        "flowmesh_stored_bytes",
+        "Bytes of blobs after the last collection, by use: live, or not collected yet.",
+        ["use"],
+        [
+            (["live"], meter.live_bytes),
+            (["unused"], max(0, meter.stored_bytes - meter.live_bytes)),
+        ],
     )
 
 

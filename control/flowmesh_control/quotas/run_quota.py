@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.errors import QuotaExceededError
+from flowmesh_control.quotas.doubling import Doubling
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_core.machine.events import ActionKey
@@ -47,16 +48,24 @@ class RunQuota:
         self._actions = actions
         self._stored = stored
         self._accepted = defaultdict[str, set[str]](set)
+        self._doubling = defaultdict[str, Doubling](Doubling)
         self._entering = Counter[str]()
 
     def remember(self, namespace: str, uid: str) -> None:
         """Registers an unfinished run."""
-        self._accepted[namespace].add(uid)
+        accepted = self._accepted[namespace]
+        if self._doubling[namespace].is_due(len(accepted)):
+            self._forget_ended(accepted)
+            self._doubling[namespace].left(len(accepted))
+        accepted.add(uid)
+
+    def _forget_ended(self, accepted: set[str]) -> None:
+        accepted -= {uid for uid in accepted if not self._is_unfinished(uid)}
 
     def unfinished(self, namespace: str) -> int:
         """Returns how many runs a namespace has that have not ended."""
         accepted = self._accepted[namespace]
-        accepted -= {uid for uid in accepted if not self._is_unfinished(uid)}
+        self._forget_ended(accepted)
         waiting = sum(run.namespace == namespace for run in self._waiting.values())
         return len(accepted) + waiting + self._entering[namespace]
 

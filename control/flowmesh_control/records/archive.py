@@ -59,6 +59,12 @@ class Archive:
         self.note(run)
         self._damaged[run.uid] = error
 
+    def forget(self, uid: str) -> None:
+        """Drops a run whose records were deleted."""
+        self._summaries.pop(uid, None)
+        self._whole.pop(uid, None)
+        self._damaged.pop(uid, None)
+
     async def get(self, uid: str) -> FinalRecord | None:
         """Returns a run's end; None where it has not ended or is unknown.
 

@@ -21,6 +21,7 @@
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
     taken/<epoch>                       runs that a leader took over
     learned/<epoch>                     the cost model; may be lost
+    used/results                        when results were last used; may be lost
     suspects/runs/<uid>                 deaths of leaders that were working on a run
     suspects/workers/<name>             the same of a worker
     revoked/<scope>/<identity>          content that was revoked in a namespace's scope, or in all
@@ -57,13 +58,15 @@ SUSPECT_WORKERS = "suspects/workers/"
 CURRENT_KEYS = "keys/current"
 PUBLIC_KEYS = "keys/public"
 REVOKED = "revoked/"
+USED = "used/"
+USED_RESULTS = f"{USED}results"
 OPENAI = "openai/"
 SERVICES = "services/"
 REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI, SERVICES,
+    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI, SERVICES, USED,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 

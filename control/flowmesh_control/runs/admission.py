@@ -21,6 +21,7 @@ from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest
 from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.quotas.doubling import Doubling
 from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.keys import spec_key
@@ -128,11 +129,12 @@ class Admission:
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
         self._by_digest: dict[Digest, str] = {}
+        self._doubling = Doubling()
         self._reserved: dict[str, asyncio.Event] = {}
 
     def remember(self, spec: SpecRecord) -> None:
         """Registers an unfinished run of an earlier control plane, so that submissions join it."""
-        self._by_digest[spec.digest] = spec.uid
+        self._note(spec.digest, spec.uid)
         self._quota.remember(spec.namespace, spec.uid)
 
     def forget(self, uid: str) -> None:
@@ -231,6 +233,14 @@ class Admission:
                 quarantine_salts=quarantine_salts,
             )
         )
+        self._note(digest, uid)
+
+    def _note(self, digest: Digest, uid: str) -> None:
+        """Lets later submissions join a run; forgets runs that have ended, once there are many."""
+        if self._doubling.is_due(len(self._by_digest)):
+            known = self._by_digest.items()
+            self._by_digest = {of: run for of, run in known if self._unfinished(run)}
+            self._doubling.left(len(self._by_digest))
         self._by_digest[digest] = uid
 
     async def compile(self, submission: Submission) -> Compiled:

@@ -6,7 +6,7 @@ none, the first that leaves cancels the run.
 
 from collections.abc import Callable
 
-_RUNS_MAX = 10_000
+from flowmesh_control.quotas.doubling import Doubling
 
 
 class Submitters:
@@ -17,11 +17,13 @@ class Submitters:
         self._unfinished = unfinished
         self._of_run: dict[str, set[str]] = {}
         self._unnamed = 0
+        self._doubling = Doubling()
 
     def add(self, uid: str, submitter: str) -> None:
         """Adds a submission of a run; one without a name never leaves."""
-        if len(self._of_run) >= _RUNS_MAX:
+        if self._doubling.is_due(len(self._of_run)):
             self._of_run = {u: who for u, who in self._of_run.items() if self._unfinished(u)}
+            self._doubling.left(len(self._of_run))
         if not submitter:
             self._unnamed += 1
             submitter = f"#{self._unnamed}"

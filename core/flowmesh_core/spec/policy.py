@@ -17,6 +17,7 @@ from flowmesh_core.spec.fields import (
 )
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
+from flowmesh_core.spec.policy_status import FlowMeshCachePolicyStatus
 from flowmesh_core.spec.quantities import seconds
 
 _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
@@ -102,6 +103,9 @@ class FlowMeshCachePolicy(SpecModel):
     kind: Literal["FlowMeshCachePolicy"] = Field(description="The kind of object.")
     metadata: Metadata = Field(description="Names the object; it has no namespace.")
     spec: CachePolicySpec = Field(description="The rule.")
+    status: FlowMeshCachePolicyStatus | None = Field(
+        default=None, description="Written by the operator."
+    )
 
     def rule(self) -> CachePolicy:
         """Returns the policy in the form of the sharing rules."""

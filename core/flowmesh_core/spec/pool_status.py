@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from flowmesh_core.spec.fields import SpecModel
-from flowmesh_core.spec.status import Condition
+from flowmesh_core.spec.status import BY_TYPE, Condition
 
 COMPONENTS_SHOWN = 16
 DECISIONS_MAX = 10
@@ -54,6 +54,8 @@ class PoolStatus(SpecModel):
     decisions: list[ScalingDecision] = Field(
         default=[], description="The last few changes of its size, newest first."
     )
-    conditions: list[Condition] = Field(default=[], description="Standard conditions.")
+    conditions: list[Condition] = Field(
+        default=[], max_length=8, description="Standard conditions.", json_schema_extra=BY_TYPE
+    )
     observed_generation: int = Field(default=0, description="The generation last acted upon.")
     epoch: int = Field(default=0, description="The epoch of the operator that wrote it.")

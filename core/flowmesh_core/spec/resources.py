@@ -3,6 +3,7 @@
 ``generate`` writes them to files; a test compares the files with this.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,10 @@ _Column = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Definition:
-    """A kind; ``wide`` columns are those of ``-o wide``, ``selectable`` are field selectors."""
+    """A kind; ``wide`` columns are those of ``-o wide``, ``selectable`` are field selectors.
+
+    ``scale`` has the paths of ``kubectl scale``.
+    """
 
     model: type[BaseModel]
     plural: str
@@ -33,6 +37,7 @@ class _Definition:
     columns: tuple[_Column, ...]
     wide: tuple[_Column, ...] = ()
     selectable: tuple[str, ...] = ()
+    scale: Mapping[str, str] | None = None
 
 
 _DEFINITIONS = (
@@ -68,6 +73,8 @@ _DEFINITIONS = (
             ("Price", "string", ".spec.price.usdPerHour"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
+        # Every pool has a maximum, and one of a fixed size has that many workers.
+        scale={"specReplicasPath": ".spec.maxReplicas", "statusReplicasPath": ".status.ready"},
     ),
     _Definition(
         FlowMeshCachePolicy,
@@ -77,6 +84,8 @@ _DEFINITIONS = (
         columns=(
             ("Scope", "string", ".spec.scope"),
             ("Group", "string", ".spec.group"),
+            ("Namespaces", "integer", ".status.covered"),
+            ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].status"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),
@@ -129,7 +138,7 @@ def _definition(d: _Definition) -> dict[str, Any]:
         "schema": {"openAPIV3Schema": schema},
     }
     if "status" in schema["properties"]:
-        version["subresources"] = {"status": {}}
+        version["subresources"] = {"status": {}, **({"scale": d.scale} if d.scale else {})}
     if d.selectable:
         version["selectableFields"] = [{"jsonPath": path} for path in d.selectable]
     return {

@@ -6,7 +6,7 @@ Its size does not depend on the number of requests or workers.
 from pydantic import Field
 
 from flowmesh_core.spec.fields import SpecModel
-from flowmesh_core.spec.status import Condition
+from flowmesh_core.spec.status import BY_TYPE, Condition
 
 MOST_REPLICA_REASON_CHARS = 2048
 COMPONENTS_MAX = 32
@@ -48,4 +48,9 @@ class FlowMeshServiceStatus(SpecModel):
         default=0, description="The generation of the spec that was applied last."
     )
     epoch: int = Field(default=0, description="The epoch of the leader that wrote this.")
-    conditions: list[Condition] = Field(default=[], max_length=8, description="Accepted and Ready.")
+    conditions: list[Condition] = Field(
+        default=[],
+        max_length=8,
+        description="Accepted, Ready and, with a latency target, MeetsSlo.",
+        json_schema_extra=BY_TYPE,
+    )

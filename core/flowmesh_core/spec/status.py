@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 from flowmesh_core.spec.fields import LIST_KEYS, TIME, SpecModel
 
@@ -33,14 +34,16 @@ class Condition(_Shown):
         description="The condition.",
     )
     status: str = Field(description="True, False or Unknown.")
-    reason: str = Field(default="", max_length=1024, description="Why, as one word.")
-    message: str = Field(
-        default="", max_length=32768, description="Why, as a sentence, with the remedy."
-    )
+    reason: str = Field(max_length=1024, description="Why, as one word.")
+    message: str = Field(max_length=32768, description="Why, as a sentence, with the remedy.")
     last_transition_time: str = Field(
-        default="", description="When the status last changed.", json_schema_extra=TIME
+        description="When the status last changed.", json_schema_extra=TIME
     )
     observed_generation: int = Field(default=0, description="The generation that it describes.")
+
+
+BY_TYPE: JsonDict = {LIST_KEYS: ["type"]}
+"""Of a list of conditions: the API server merges them by their type."""
 
 
 class StepCounts(_Shown):
@@ -113,7 +116,7 @@ class WorkflowStatus(_Shown):
         description="Conditions, as for `kubectl wait --for=condition=Complete`. Accepted: checked,"
         " compiled and written; Running: steps are under way; Complete: every step completed or was"
         " skipped; Failed: it ended otherwise, or was not accepted.",
-        json_schema_extra={LIST_KEYS: ["type"]},
+        json_schema_extra=BY_TYPE,
     )
     message: str = Field(
         default="",

@@ -19,6 +19,7 @@ class WorkflowReason(StrEnum):
     INVALID = "Invalid"  # not Accepted: the message lists what `fmesh validate` would
     UNREADABLE = "Unreadable"  # not Accepted yet: a ConfigMap or reference is not there to be read
     UNAVAILABLE = "Unavailable"  # not Accepted yet: the store does not answer; tried again
+    UNMEETABLE = "Unmeetable"  # not Accepted: more is expected than its budget or deadline allows
     QUOTA_EXCEEDED = "QuotaExceeded"  # not Accepted (yet): the namespace's quota is used up
     STEPS_RUNNING = "StepsRunning"  # Running: at least one action runs
     WAITING = "Waiting"  # not Running: the message says what the steps wait for

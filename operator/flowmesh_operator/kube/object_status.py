@@ -45,7 +45,9 @@ class ObjectStatusWriter:
             "status": changed,
         }
         try:
-            answer = await self._api.patch_status(*where, meta["namespace"], meta["name"], body)
+            answer = await self._api.patch_status(
+                *where, meta.get("namespace", ""), meta["name"], body
+            )
         except ApiError as e:
             if e.status in (CONFLICT, NOT_FOUND):
                 return False

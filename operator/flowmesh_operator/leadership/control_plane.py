@@ -3,6 +3,7 @@
 from functools import partial
 
 from flowmesh_control.auth.tls_certificate import TlsCertificate
+from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_control.control_plane import ControlPlane
 from flowmesh_control.settings import HANG_S, ControlSettings
 from flowmesh_core.catalog.plugins import load_catalog
@@ -41,12 +42,23 @@ def make_control_plane(
     return ControlPlane(
         store,
         ControlSettings(
-            machine=Settings(sync_window_s=settings.sync_window_s, pools_are_declared=True),
+            machine=Settings(
+                sync_window_s=settings.sync_window_s,
+                pools_are_declared=True,
+                result_ttl_s=settings.result_days * DAY_S,
+            ),
             objects=True,
             sandboxed_evaluators=True,
             metrics_open=settings.metrics_open,
             request_log=settings.request_log,
             request_log_ttl_s=settings.request_log_days * DAY_S,
+            collection=CollectionSettings(
+                interval_s=settings.collect_every_s,
+                grace_s=settings.collect_grace_s,
+                bytes_max=settings.store_max,
+                result_ttl_s=settings.result_days * DAY_S,
+                run_ttl_s=settings.run_days * DAY_S,
+            ),
             hang_s=HANG_S,
             connections_per_peer=settings.connections_per_peer,
             connections_max=settings.connections_max,

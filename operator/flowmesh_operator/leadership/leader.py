@@ -102,7 +102,7 @@ async def _open_store(settings: OperatorSettings) -> Store:
 
     Also where another replica leads: its next start must know.
     """
-    store = await asyncio.to_thread(open_store, settings.store)
+    store = await asyncio.to_thread(open_store, settings.store, grace_s=settings.collect_grace_s)
     if settings.state_folder is not None:
         try:
             seals = Seals(settings.key_ring)
@@ -160,7 +160,7 @@ async def _run_as_leader(
             catalog=services.catalog,
         )
         services.metrics.add(PoolCollector(lambda: pools.figures))
-        policies = PolicyController(mirror, services.policies)
+        policies = PolicyController(api, mirror, services.policies, services.epoch)
         await policies.apply()  # before any workflow is admitted
         quotas = QuotaController(mirror, services.quotas)
         await quotas.apply()
@@ -197,6 +197,7 @@ def _workflow_controller(
         changes=services.changes,
         policies=services.policies,
         quota=services.run_quota,
+        feasibility=services.feasibility,
         epoch=services.epoch,
         writer=StatusWriter(
             api,

@@ -25,6 +25,7 @@ from flowmesh_operator.pools.volumes import (
     volumes,
 )
 from flowmesh_operator.pools.worker_shape import engine_memory_mib, threads
+from flowmesh_store.blobs import DEFAULT_GRACE_S
 
 USER = 10001
 HEALTH_FOLDER = "/tmp/flowmesh-health"
@@ -191,6 +192,8 @@ def _arguments(pool: FlowMeshWorkerPool, around: PodEnvironment) -> list[str]:
         found.append(f"--gateway-ca={CA_FOLDER}/ca.crt")
     if around.store_ca_secret:
         found.append(f"--store-ca={STORE_CA_FOLDER}/ca.crt")
+    if around.store_path and around.store_grace_s != DEFAULT_GRACE_S:
+        found.append(f"--store-grace={around.store_grace_s:g}")
     if spec.price is not None:
         found.append(f"--price-usd-per-hour={spec.price.usd_per_hour}")
         found += ["--spot"] if spec.price.capacity == "spot" else []

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.errors import NotFoundError, QuotaExceededError
+from flowmesh_control.errors import NotFoundError, PlanRefusedError, QuotaExceededError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import (
@@ -32,6 +32,7 @@ from flowmesh_operator.ports import (
     AvailableQuota,
     CachePolicies,
     Epoch,
+    Feasibility,
     RunChanges,
     RunReader,
     RunWriter,
@@ -44,7 +45,12 @@ from flowmesh_operator.workflows.conditions import (
 from flowmesh_operator.workflows.config_maps import ConfigMapInputs, UnreadableError
 from flowmesh_operator.workflows.deletion_detector import DELETED, DeletionDetector
 from flowmesh_operator.workflows.quota_waits import QuotaWaits
-from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision, amendments, decide
+from flowmesh_operator.workflows.reconcile_decision import (
+    ReconcileDecision,
+    amendments,
+    decide,
+    has_terms,
+)
 from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_operator.workflows.submission import submission, words
 
@@ -77,6 +83,7 @@ class WorkflowController:
         changes: RunChanges,
         policies: CachePolicies,
         quota: AvailableQuota,
+        feasibility: Feasibility,
         epoch: Epoch,
         writer: StatusWriter,
         config_maps: ConfigMapInputs,
@@ -91,6 +98,7 @@ class WorkflowController:
             changes: names the runs that changed.
             policies: give the scope of ConfigMaps' content.
             quota: says whether a namespace may have a further run.
+            feasibility: says whether budgets and deadlines can be met.
             epoch: the leader's epoch.
             writer: writes the statuses; this controller runs it.
             config_maps: reads and uploads inputs.
@@ -102,6 +110,7 @@ class WorkflowController:
         self._changes = changes
         self._policies = policies
         self._quota = quota
+        self._feasibility = feasibility
         self._epoch = epoch
         self._writer = writer
         self._config_maps = config_maps
@@ -221,7 +230,12 @@ class WorkflowController:
             if obj["metadata"]["uid"] != uid:
                 raise ApiError("another object has its name", status=CONFLICT, where=uid)
         try:
-            await self._commands.submit(await self._submission(obj))
+            given = await self._submission(obj)
+            if has_terms(obj["spec"]):
+                await self._feasibility.check(given)
+            await self._commands.submit(given)
+        except PlanRefusedError as e:
+            return refused(WorkflowReason.UNMEETABLE, str(e))
         except SpecError as e:
             return refused(WorkflowReason.INVALID, words(e))
         except InvalidReferenceError as e:

@@ -15,7 +15,7 @@ from flowmesh_store.action_cache import RESULT_TTL_S, decoded
 from flowmesh_store.batched_requests import in_batches
 from flowmesh_store.blobs import DEFAULT_GRACE_S
 from flowmesh_store.collection.mark import LiveBlobs
-from flowmesh_store.collection.sweep import Sweepable, SweepableRecords
+from flowmesh_store.collection.sweep import StoredRecord, Sweepable, SweepableRecords
 from flowmesh_store.keys import ACTIONS
 from flowmesh_store.ports import RecordStore, StoredBlob
 
@@ -58,18 +58,27 @@ class Collector:
 
         Must be called before the roots are marked.
         """
-        count = 0
-        async for _, expired in in_batches(self._old_results(), partial(self._expire, dry_run)):
-            count += expired
-        return count
+        totals: Counter[str] = Counter()
+        await self._expire_results(totals, dry_run)
+        return totals["expired_results"]
 
-    async def _old_results(self) -> AsyncIterator[str]:
+    async def _expire_results(self, totals: Counter[str], dry_run: bool) -> None:
+        """Counts the expired results, and the bytes of the others."""
+        old = self._old_results(totals)
+        async for record, expired in in_batches(old, partial(self._expire, dry_run)):
+            if expired:
+                totals["expired_results"] += 1
+                totals["result_bytes"] -= record.size_bytes
+
+    async def _old_results(self, totals: Counter[str]) -> AsyncIterator[StoredRecord]:
         async for record in self._sweepable_records.aged(f"{ACTIONS}/"):
+            totals["result_bytes"] += record.size_bytes
             if record.age_s >= self._result_ttl_s:
-                yield record.key
+                yield record
 
-    async def _expire(self, dry_run: bool, key: str) -> bool:
+    async def _expire(self, dry_run: bool, record: StoredRecord) -> bool:
         """Deletes an expired result; returns whether it did, or would without ``dry_run``."""
+        key = record.key
         result = decoded(await self._records.read(key))
         if result is not None and not 0.0 < result.expires_s <= self._clock():
             return False
@@ -88,9 +97,9 @@ class Collector:
         Raises:
             StoreUnavailableError, StoreError: the store failed; what was deleted stays deleted.
         """
-        expired = await self.expire_results(dry_run=dry_run)
-        needed = await live()
         totals: Counter[str] = Counter()
+        await self._expire_results(totals, dry_run)
+        needed = await live()
 
         async def delete(blob: StoredBlob) -> bool:
             return dry_run or await self._blobs.delete(
@@ -104,7 +113,7 @@ class Collector:
         unfinished = (
             0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
         )
-        return CollectionReport(dry_run, expired_results=expired, unfinished=unfinished, **totals)
+        return CollectionReport(dry_run, unfinished=unfinished, **totals)
 
     async def _unneeded(self, needed: LiveBlobs, totals: Counter[str]) -> AsyncIterator[StoredBlob]:
         """Yields the blobs to delete, and counts all blobs."""
@@ -113,6 +122,7 @@ class Collector:
             totals["size_bytes"] += blob.size_bytes
             if blob.digest in needed.get(blob.scope, ()):
                 totals["live"] += 1
+                totals["live_bytes"] += blob.size_bytes
             elif blob.age_s < self._grace_s:
                 totals["young"] += 1
             else:

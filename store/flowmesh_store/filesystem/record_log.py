@@ -56,7 +56,7 @@ from flowmesh_store.filesystem.record_frames import (
 from flowmesh_store.filesystem.root import StoreRoot
 from flowmesh_store.ports import Record
 
-COMPACT_FROM_BYTES = 16 << 20
+COMPACT_FROM_BYTES = 4 << 20
 """The file is not compacted for less than this many dead bytes."""
 QUICK_BYTES = 64 << 10
 """The most bytes that a call with ``wait`` false reads or writes."""

@@ -23,6 +23,7 @@ from flowmesh_store.regular_files import NotRegularFileError, open_regular, read
 
 _INLINE_BYTES = 64 << 10
 _LISTED_AT_ONCE = 1000
+_LINK_TRIES = 16
 _LOGGED = f"{ACTIONS}/"
 _NEVER_IN_TEXT = b"\xff"
 
@@ -199,7 +200,16 @@ class FilesystemRecords:
             return False
         except OSError as error:
             raise store_error(error, path) from error
+        self._remove_empty_folders(key)
         return True
+
+    def _remove_empty_folders(self, key: str) -> None:
+        """Removes the folders that a deleted record leaves empty, except the topmost."""
+        folder = key.rpartition("/")[0]
+        with contextlib.suppress(OSError):  # the first that is not empty
+            while "/" in folder:
+                os.rmdir(self._root.locate(folder))
+                folder = folder.rpartition("/")[0]
 
     def _folders(self, prefix: str) -> list[str]:
         if prefix.startswith(_LOGGED):
@@ -255,11 +265,14 @@ def _as_store_errors(where: str) -> Iterator[None]:
 
 
 def _link(temporary: str, path: str) -> None:
-    try:
-        os.link(temporary, path)
-    except FileNotFoundError:
-        make_parent(path)
-        os.link(temporary, path)
+    for _ in range(_LINK_TRIES):
+        # The folder is missing where nothing was in it yet, or a deletion has just removed it.
+        with contextlib.suppress(FileNotFoundError):
+            os.link(temporary, path)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            make_parent(path)
+    os.link(temporary, path)
 
 
 def _etag_of(path: str) -> str | None:

@@ -71,6 +71,7 @@ def controller_of(there: Place, mirror: Mirror, shown: Shown) -> WorkflowControl
         changes=services.changes,
         policies=services.policies,
         quota=services.run_quota,
+        feasibility=services.feasibility,
         epoch=services.epoch,
         writer=cast("StatusWriter", shown),
         config_maps=cast("Any", NoConfigMaps()),
@@ -116,6 +117,22 @@ async def test_a_workflow_that_is_too_large_is_refused() -> None:
         accepted, failed = shown.last["a"] or []
         assert accepted.reason is failed.reason is WorkflowReason.QUOTA_EXCEEDED
         assert failed.holds
+
+
+async def test_a_budget_that_cannot_be_met_is_refused_with_the_figures() -> None:
+    async with place() as there:
+        await there.join("w")
+        spec = {"budgetUsd": "0.000000001"}
+        mirror, shown = Mirror({"a": obj("a", **spec), "b": obj("b")}), Shown()
+        controller = controller_of(there, mirror, shown)
+        for uid in mirror.workflows:
+            await controller._reconcile(uid)
+        accepted, failed = shown.last["a"] or []
+        assert (accepted.type, accepted.holds) == (WorkflowCondition.ACCEPTED, False)
+        assert accepted.reason is failed.reason is WorkflowReason.UNMEETABLE
+        assert "are expected, the budget is" in accepted.message
+        assert shown.last["b"] is None
+        assert there.control.services.runs.live_uids() == {"b"}
 
 
 def test_the_phase_of_a_workflow_that_waits_for_room_is_suspended() -> None:
