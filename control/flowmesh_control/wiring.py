@@ -176,7 +176,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         actions=state.actions,
         stored=stored,
     )
-    admission = build_admission(context, content, run_quota, loop, evaluators)
+    planner = build_planner(context, cache, evaluators, signals)
+    admission = build_admission(context, content, run_quota, loop, evaluators, planner)
     views = build_views(context, logs)
     registry, replica_planner = build_serving(context, content, admission, views, signals, loop)
     withholding = build_withholding(context, lineage, admission, loop)
@@ -206,7 +207,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         resumption=RunResumption(
             store.records, context.ledger, admission, context.waiting, loop.post_and_wait
         ),
-        planner=build_planner(context, cache, evaluators),
+        planner=planner,
         fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,

@@ -2,11 +2,13 @@
 
 A scratch machine is given the plan and looks up results in the real store, as the real machine
 would. The outputs of a hit identify the next actions. The learned cost model predicts what the
-remaining actions would cost on the connected workers.
+remaining actions would cost on the connected workers, or on those that other pools would start.
 """
 
+import asyncio
+import contextlib
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from flowmesh_api.v1.enums import StepState
@@ -15,6 +17,7 @@ from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
 from flowmesh_control.runs.admission import Compiled
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.costmodel.model import CostKey, Prediction
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -30,6 +33,8 @@ from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
+CHECK_S = 10.0
+"""A workflow whose forecast takes longer is accepted unchecked: its run ends at its terms."""
 
 
 @dataclass(slots=True)
@@ -46,8 +51,16 @@ class _Cost:
     missing: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Fleet:
+    """The shapes that a namespace may use: of connected workers, and of pools without any."""
+
+    connected: list[WorkerShape]
+    startable: list[WorkerShape]
+
+
 class Planner:
-    """Forecasts workflows on the connected workers."""
+    """Forecasts workflows on the connected workers and the pools that may start some."""
 
     def __init__(
         self,
@@ -57,6 +70,7 @@ class Planner:
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
         conditions: ConditionEvaluator,
+        pools: Callable[[], Sequence[PoolView]],
     ) -> None:
         """Keeps what forecasts are computed from.
 
@@ -67,12 +81,29 @@ class Planner:
             quarantine_salts: the signature classes in quarantine, as for a run that is accepted
                 now.
             conditions: evaluates conditions.
+            pools: the declared pools; none where workers come by themselves.
         """
         self._state = state
         self._cache = cache
         self._clock = clock
         self._quarantine_salts = quarantine_salts
         self._conditions = conditions
+        self._pools = pools
+
+    async def check_terms(self, compiled: Compiled) -> None:
+        """Refuses a workflow whose forecast exceeds its budget or deadline.
+
+        Raises:
+            PlanRefusedError: with every reason.
+        """
+        plan = compiled.plan
+        if not (plan.budget_nanousd or plan.deadline_s):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_S):
+                forecast = await self.forecast(compiled)
+                if forecast.refusals:
+                    raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)
 
     async def forecast(self, compiled: Compiled) -> Forecast:
         """Returns the expected hits, cost, time and energy of a compiled workflow."""
@@ -80,9 +111,9 @@ class Planner:
         run = scratch.runs[PLAN_UID]
         steps, costs = [], []
         plan = compiled.plan
-        shapes = self._open_shapes(plan.namespace)
+        fleet = self._open_fleet(plan.namespace)
         for step in run.steps.values():
-            cost = self._cost(scratch, step, shapes)
+            cost = self._cost(scratch, step, fleet)
             costs.append(cost)
             steps.append(_planned(step, cost, self._missing(step, cost, plan.namespace)))
         nanousd = sum(s.nanousd for s in steps)
@@ -149,11 +180,17 @@ class Planner:
                 todo += machine.apply(evaluated, now_s)
         return machine.state
 
-    def _open_shapes(self, namespace: str) -> list[WorkerShape]:
-        """Returns the connected workers, without those reserved for other namespaces."""
+    def _open_fleet(self, namespace: str) -> _Fleet:
+        """Returns workers and pools, without those reserved for other namespaces."""
         reserved = self._state.reserved_pools or {}
-        shapes = (w.shape for _, w in sorted(self._state.workers.items()))
-        return [s for s in shapes if s.pool not in reserved or namespace in reserved[s.pool]]
+        connected = [w.shape for _, w in sorted(self._state.workers.items())]
+        present = {shape.pool for shape in connected}
+        startable = [p.shape for p in self._pools() if p.most and p.name not in present]
+
+        def usable(shapes: Sequence[WorkerShape]) -> list[WorkerShape]:
+            return [s for s in shapes if namespace in reserved.get(s.pool, (namespace,))]
+
+        return _Fleet(usable(connected), usable(startable))
 
     def _missing(self, step: StepRun, cost: _Cost, namespace: str) -> str:
         """Returns why no worker can run a step now; empty where one can."""
@@ -173,16 +210,16 @@ class Planner:
             text += f"; pool {' and '.join(closed)} is reserved for other namespaces"
         return text
 
-    def _cost(self, scratch: State, step: StepRun, shapes: list[WorkerShape]) -> _Cost:
+    def _cost(self, scratch: State, step: StepRun, fleet: _Fleet) -> _Cost:
         cost = _Cost()
         keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
         by_worker: defaultdict[str, float] = defaultdict(float)
         for key in keys:
             action = scratch.actions.get(key)
             if action is not None:
-                self._add(cost, by_worker, action, shapes)
+                self._add(cost, by_worker, action, fleet)
         if not step.ended and not keys:
-            self._guess(cost, by_worker, step, shapes)
+            self._guess(cost, by_worker, step, fleet)
         cost.seconds = max(by_worker.values(), default=NOTHING)
         return cost
 
@@ -191,25 +228,25 @@ class Planner:
         cost: _Cost,
         by_worker: "defaultdict[str, float]",
         action: Action,
-        shapes: list[WorkerShape],
+        fleet: _Fleet,
     ) -> None:
         info = action.info
-        able = [s for s in shapes if unmet(info.requirement, s) is None]
+        able = _able(fleet, lambda s: unmet(info.requirement, s) is None)
         first = info.signature not in cost.signatures
         cost.signatures.add(info.signature)
         if able:
             self._charge(cost, by_worker, able, info, action.spec.work, loads=first)
-        elif shapes:
-            cost.missing = unmet_remedy(info.requirement, shapes)
+        elif fleet.connected:
+            cost.missing = unmet_remedy(info.requirement, fleet.connected)
 
     def _guess(
         self,
         cost: _Cost,
         by_worker: "defaultdict[str, float]",
         step: StepRun,
-        shapes: list[WorkerShape],
+        fleet: _Fleet,
     ) -> None:
-        able = [s for s in shapes if step.plan.engine in s.engines]
+        able = _able(fleet, lambda s: step.plan.engine in s.engines)
         if able:
             key = CostKey(step.plan.engine, step.plan.path, step.contract.work_unit)  # type: ignore[arg-type]
             shape = able[0]
@@ -240,6 +277,11 @@ class Planner:
     def _is_loaded(self, shape: WorkerShape, info: SignatureInfo) -> bool:
         worker = self._state.workers.get(shape.name)
         return worker is not None and any(la.signature == info.signature for la in worker.instances)
+
+
+def _able(fleet: _Fleet, holds: Callable[[WorkerShape], bool]) -> list[WorkerShape]:
+    """Returns the connected workers that can run work, else the pools whose workers could."""
+    return list(filter(holds, fleet.connected)) or list(filter(holds, fleet.startable))
 
 
 def _answer(c: LookUp, result: ActionResult | None) -> LookedUp:
@@ -319,13 +361,3 @@ def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ..
             f"{plan.deadline_s:.0f} s after creation; raise it or add workers"
         )
     return tuple(found)
-
-
-def refuse_unmeetable(forecast: Forecast) -> None:
-    """Refuses a workflow whose forecast exceeds its budget or deadline.
-
-    Raises:
-        PlanRefusedError: with every reason.
-    """
-    if forecast.refusals:
-        raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)

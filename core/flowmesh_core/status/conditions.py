@@ -20,6 +20,7 @@ class WorkflowReason(StrEnum):
     UNREADABLE = "Unreadable"  # not Accepted yet: a ConfigMap or reference is not there to be read
     UNAVAILABLE = "Unavailable"  # not Accepted yet: the store does not answer; tried again
     QUOTA_EXCEEDED = "QuotaExceeded"  # not Accepted (yet): the namespace's quota is used up
+    UNMEETABLE = "Unmeetable"  # not Accepted: the forecast exceeds budgetUsd or deadline
     STEPS_RUNNING = "StepsRunning"  # Running: at least one action runs
     WAITING = "Waiting"  # not Running: the message says what the steps wait for
     SUSPENDED = "Suspended"  # not Running: spec.suspend

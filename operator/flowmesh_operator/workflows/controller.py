@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.errors import NotFoundError, QuotaExceededError
+from flowmesh_control.errors import NotFoundError, PlanRefusedError, QuotaExceededError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import (
@@ -226,6 +226,8 @@ class WorkflowController:
             return refused(WorkflowReason.INVALID, words(e))
         except InvalidReferenceError as e:
             return refused(WorkflowReason.INVALID, str(e))
+        except PlanRefusedError as e:
+            return refused(WorkflowReason.UNMEETABLE, e.message)
         return None
 
     def _wait_for_quota(self, uid: str, obj: Object, error: QuotaExceededError) -> None:
