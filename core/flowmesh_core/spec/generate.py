@@ -1,21 +1,26 @@
 """Writes the generated files: ``python -m flowmesh_core.spec.generate [--check]``.
 
-``crds/*.yaml`` for clusters, ``docs/schema.json`` and the same inside the package for editors. With
-``--check`` nothing is written; the exit code is 1 where a file is out of date.
+``crds/*.yaml`` for clusters, ``docs/schema.json`` and the same inside the package for editors, and
+the schema of a pool in the chart's ``values.schema.json``, whose other parts are written by hand.
+With ``--check`` nothing is written; the exit code is 1 where a file is out of date.
 """
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from flowmesh_core.spec.resources import definitions, editor_schema
+from flowmesh_core.spec.resources import definitions, editor_schema, pool_values_schema
 
 _NEVER_WRAP = 10_000
 _HEADER = "# Generated from core/flowmesh_core/spec by `make generate`; do not edit.\n"
+_ROOT = Path(__file__).parents[3]
+_CHART_VALUES = "charts/flowmesh/values.schema.json"
+_POOL = re.compile(r'(?<=\n    "pool": )\{.*?\n    \}', re.DOTALL)
 
 
 def files() -> dict[str, str]:
@@ -25,7 +30,18 @@ def files() -> dict[str, str]:
         **{f"crds/{name}.yaml": _HEADER + _yaml(crd) for name, crd in definitions().items()},
         "docs/schema.json": schema,
         "core/flowmesh_core/spec/schema.json": schema,
+        _CHART_VALUES: _with_pool((_ROOT / _CHART_VALUES).read_text()),
     }
+
+
+def _with_pool(text: str) -> str:
+    """Returns the chart's schema with the generated definition of a pool, a field a line."""
+    schema = pool_values_schema()
+    fields = [f"        {json.dumps(k)}: {json.dumps(v)}" for k, v in schema["properties"].items()]
+    others = [f"      {json.dumps(k)}: {json.dumps(v)}," for k, v in schema.items()
+              if k != "properties"]  # fmt: skip
+    lines = ["{", *others, '      "properties": {', ",\n".join(fields), "      }", "    }"]
+    return _POOL.sub(lambda _: "\n".join(lines), text)
 
 
 def outdated(root: Path) -> list[str]:
@@ -65,4 +81,4 @@ def _yaml(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parents[3]))
+    sys.exit(main(sys.argv[1:], _ROOT))
