@@ -11,6 +11,7 @@
 See docs/python.md.
 """
 
+from flowmesh_sdk.async_client import AsyncClient, AsyncRun
 from flowmesh_sdk.client import Client, connect
 from flowmesh_sdk.errors import (
     ApiError,
@@ -30,6 +31,8 @@ from flowmesh_sdk.workflow import Workflow, load
 
 __all__ = [
     "ApiError",
+    "AsyncClient",
+    "AsyncRun",
     "Client",
     "FabricUnavailableError",
     "FlowMeshError",

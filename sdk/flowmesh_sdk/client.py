@@ -127,6 +127,10 @@ class Client:
         """Returns a client of the same fabric for another thread."""
         return Client(self._http.clone())
 
+    def same_run(self, run: Run) -> Run:
+        """Returns a run of another client of this fabric, on this one's connection."""
+        return run.on(self._http)
+
     def validate(self, workflow: Submittable) -> list[Problem]:
         """Returns every mistake in a workflow; none where it would be accepted."""
         try:

@@ -18,7 +18,7 @@ from flowmesh_sdk.receipt import Receipt
 from flowmesh_sdk.rows import Rows
 
 POLL_S = 0.2
-_RECONNECT_S = 30.0
+RECONNECT_S = 30.0
 _ENDED_STEPS = frozenset(
     {StepState.COMPLETED, StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED}
 )
@@ -40,6 +40,10 @@ class Run:
         self._submitter = submitter
         self.uid = uid
 
+    def on(self, http: ApiConnection) -> "Run":
+        """Returns the same run on another connection, for another thread."""
+        return Run(http, self.uid, submitter=self._submitter)
+
     def status(self) -> RunStatus:
         """Returns its state now, with that of each step."""
         return self._http.get(f"/v1/runs/{self.uid}", RunStatus)
@@ -58,7 +62,7 @@ class Run:
             try:
                 status = self.status()
             except FabricUnavailableError:
-                if time.monotonic() - since > _RECONNECT_S:
+                if time.monotonic() - since > RECONNECT_S:
                     raise
             else:
                 since = time.monotonic()
@@ -89,15 +93,11 @@ class Run:
             if shows:
                 _show(status, shown)
             if status.phase in ENDED_PHASES:
-                _raise_if_failed(status)
+                require_success(status)
                 return self
             if end is not None and time.monotonic() > end:
                 break
-        raise RunTimeoutError(
-            f"it has not ended within {timeout_s:g} s: {status.phase}",
-            where=f"run {self.uid}",
-            remedy="it goes on: call wait() again, or cancel() it",
-        )
+        raise timed_out(self.uid, timeout_s or 0.0, status.phase)
 
     def wait_or_cancel(
         self, *, timeout_s: float | None = None, progress: bool | None = None
@@ -199,7 +199,17 @@ def _show(status: RunStatus, shown: set[str]) -> None:
             print(f"{status.name}: {step.path} {step.state.lower()}{did}", file=sys.stderr)  # noqa: T201
 
 
-def _raise_if_failed(status: RunStatus) -> None:
+def timed_out(uid: str, timeout_s: float, phase: str) -> RunTimeoutError:
+    """Returns the error of a run that has not ended in time."""
+    return RunTimeoutError(
+        f"it has not ended within {timeout_s:g} s: {phase}",
+        where=f"run {uid}",
+        remedy="it goes on: call wait() again, or cancel() it",
+    )
+
+
+def require_success(status: RunStatus) -> None:
+    """Raises ``RunFailedError`` where a run has ended otherwise."""
     if status.phase == Phase.SUCCEEDED:
         return
     raise RunFailedError(

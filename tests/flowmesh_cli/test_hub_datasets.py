@@ -1,15 +1,13 @@
 """A data set of a hub through the whole fabric: compiled, resolved, fetched and read."""
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
-from tests.flowmesh_worker.hub import TRAIN, Hub, running
+from tests.flowmesh_worker.hub import TRAIN, Hub, in_thread
 
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -19,21 +17,11 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """Serves a fake hub in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    served = running()
-    hub = asyncio.run_coroutine_threadsafe(served.__aenter__(), loop).result()
-    monkeypatch.setenv("HF_ENDPOINT", hub.url)
-    monkeypatch.setenv("FLOWMESH_IMPORT_ALLOW", "127.0.0.1/32")
-    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-    try:
+    with in_thread() as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        monkeypatch.setenv("FLOWMESH_IMPORT_ALLOW", "127.0.0.1/32")
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         yield hub
-    finally:
-        asyncio.run_coroutine_threadsafe(served.__aexit__(None, None, None), loop).result()
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def test_a_run_reads_rows_from_a_hub_and_an_invalid_address_is_reported(

@@ -110,12 +110,15 @@ def test_every_example_and_every_object_of_the_pages_is_accepted(
     assert done.stderr == ""
 
 
+def test_rows_may_be_texts(refusal: Refusal) -> None:
+    assert refusal(workflow("w", inputs={"x": {"rows": ["hello", {"text": "world"}]}})) == ""
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
         ({"optimize": "cost", "weights": CHANGES["weights"]}, "give optimize or weights, not both"),
-        ({"inputs": {"x": {}}}, "exactly one of model, dataset, adapter, rows and configMap"),
-        ({"inputs": {"x": {"model": "m", "rows": []}}}, "exactly one of model, dataset"),
+        ({"inputs": {"x": {"model": "m", "dataset": "d"}}}, "exactly one of model, dataset"),
         ({"inputs": {"x y": {"model": "m"}}}, "an input has a name of letters, digits"),
         ({"outputs": {"-o": "a.out"}}, "an output has a name of letters, digits"),
         ({"secrets": {"x.y": {"name": "a", "key": "b"}}}, "a secret has a name of letters"),

@@ -1,5 +1,6 @@
 """A program on a laptop: a fabric is started for it, and it sees rows, cost and failures."""
 
+import asyncio
 import subprocess
 import sys
 import textwrap
@@ -78,3 +79,51 @@ def test_a_failed_run_raises_its_step_reason_and_remedy(
         failing.run(client=client)
     assert failed.value.step == "double"
     assert failed.value.reason
+
+
+async def test_an_event_loop_runs_and_reads_workflows_beside_other_tasks(
+    client: fm.Client, workflow: fm.Workflow
+) -> None:
+    async with fm.AsyncClient(client.clone()) as fabric:
+        assert await fabric.validate(workflow) == []
+        documents = [workflow.with_values(params={"times": n}) for n in (5, 6, 7)]
+        runs = await asyncio.gather(*map(fabric.run, documents))
+        most = [
+            max(row["b"] for row in await asyncio.to_thread(run_rows.to_list))
+            for run in runs
+            if isinstance(run_rows := (await run.result())["rows"], fm.Rows)
+        ]
+        assert most == [99 * n for n in (5, 6, 7)]
+        assert {run.uid for run in runs} <= {r.uid for r in await fabric.list_runs()}
+        found = await fabric.get_run(runs[0].uid)
+        states = [status.phase async for status in found.watch()]
+        assert states[-1] == "Succeeded"
+        assert (await found.why("double")).step.state == "COMPLETED"
+        forecast = await fabric.plan(documents[0])
+        assert [step.expect for step in forecast.steps] == ["hit"]
+        assert (await (await fabric.submit(documents[0])).receipt()).paid_usd == 0
+
+
+async def test_a_cancelled_task_leaves_its_run_and_a_timeout_does_not(
+    client: fm.Client, workflow: fm.Workflow
+) -> None:
+    def suspended(times: int) -> fm.Workflow:
+        document = workflow.with_values(params={"times": times}).to_dict()
+        document["metadata"]["name"] = f"times-{times}"
+        document["spec"]["suspend"] = True
+        return fm.Workflow(document, folder=workflow.folder)
+
+    async with fm.AsyncClient(client.clone()) as fabric:
+        with pytest.raises(fm.RunTimeoutError, match=r"within 0\.1 s: Suspended"):
+            await fabric.run(suspended(11), timeout_s=0.1)
+        assert not (await (await fabric.get_run("times-11")).status()).ended_s
+
+        task = asyncio.create_task(fabric.run(suspended(12)))
+        while "times-12" not in {run.name for run in await fabric.list_runs()}:
+            assert not task.done()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(fm.RunFailedError):
+            await (await fabric.get_run("times-12"))
+        await (await fabric.get_run("times-11")).cancel()

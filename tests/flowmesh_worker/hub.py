@@ -4,10 +4,12 @@ As the real one it moves branches to new commits, sends large files from another
 redirect, small ones through a relative redirect, and shows gated repositories to tokens alone.
 """
 
+import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -241,3 +243,19 @@ async def running() -> AsyncIterator[Hub]:
     finally:
         for runner in runners:
             await runner.cleanup()
+
+
+@contextmanager
+def in_thread() -> Iterator[Hub]:
+    """The stand-in, served by a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    served = running()
+    try:
+        yield asyncio.run_coroutine_threadsafe(served.__aenter__(), loop).result()
+    finally:
+        asyncio.run_coroutine_threadsafe(served.__aexit__(None, None, None), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()

@@ -40,6 +40,7 @@ from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
+from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
@@ -282,7 +283,7 @@ class Admission:
         uploads = dict(given)
         for name, source in workflow.inputs.items():
             if source.has_rows:
-                rows = document["spec"]["inputs"][name]["rows"]
+                rows = [as_row(row) for row in document["spec"]["inputs"][name]["rows"]]
                 stored = await self._content.put_rows(rows, scopes.private)
                 uploads[name] = stored.reference
         return uploads

@@ -80,6 +80,14 @@ def _messages(messages: Any) -> Iterator[Found]:
             hint = did_you_mean(str(message["role"]), _ROLES)
             yield (i, "role"), f"no role {message['role']!r}{hint}"
         if not isinstance(message["content"], str):
-            yield (i, "content"), "expected a string, a template over the columns"
+            yield (i, "content"), _content_problem(message["content"])
     if not count:
         yield (), "expected at least one message {role: user, content: text}"
+
+
+def _content_problem(content: Any) -> str:
+    wanted = "expected a string, a template over the columns"
+    parts = content if isinstance(content, list) else ()
+    kinds = [p["type"] for p in parts if isinstance(p, dict) and isinstance(p.get("type"), str)]
+    other = [kind for kind in kinds if kind != "text"]
+    return f"content part {other[0]}: models read text alone here; {wanted}" if other else wanted

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.catalog import Catalog
+from flowmesh_core.catalog.missing_engines import missing_engine_hint
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.build import build_steps
 from flowmesh_core.graph.compile_context import (
@@ -24,6 +25,7 @@ from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource, Utility
 from flowmesh_core.graph.references import INPUTS
 from flowmesh_core.graph.step_order import read_after
 from flowmesh_core.graph.topology import find_cycle, order
+from flowmesh_core.graph.unfilled import report_unfilled
 from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -69,6 +71,7 @@ def compile_workflow(
     scope = CompileContext(workflow, catalog, limits, uploads or {}, columns or {}, validate_only)
     read_inputs(scope)
     _read_steps(scope)
+    report_unfilled(scope)
     drafts = {i.path: _draft(scope, e, i) for e in scope.steps.values() for i in e.instances}
     outputs = _outputs(scope)
     imports = _imports(scope, drafts, outputs)
@@ -114,8 +117,7 @@ def _read_steps(scope: CompileContext) -> None:
             continue
         contract = scope.catalog.newest(spec.uses)
         if contract is None and spec.uses != UNKNOWN_ENGINE:
-            hint = did_you_mean(spec.uses, scope.catalog.names())
-            scope.report((*keys, "uses"), f"no engine {spec.uses!r}{hint}")
+            scope.report((*keys, "uses"), _no_engine(scope, spec.uses))
         total += size(spec.matrix)
         usable = _check_matrix(scope, spec, at)
         partial = usable != spec.matrix
@@ -128,6 +130,13 @@ def _read_steps(scope: CompileContext) -> None:
         scope.report(
             ("spec", "steps"), f"{total} steps after expansion, of at most {scope.limits.steps}"
         )
+
+
+def _no_engine(scope: CompileContext, name: str) -> str:
+    names = scope.catalog.names()
+    missing = missing_engine_hint(name, names)
+    hint = f": {missing}" if missing else did_you_mean(name, names)
+    return f"no engine {name!r}{hint}"
 
 
 def _check_matrix(scope: CompileContext, spec: StepSpec, at: int) -> dict[str, list[Any]]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Port, PortKind
+from flowmesh_core.catalog.foreign_names import foreign_input_hint
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.input_forms import WHEN_SKIPPED, InputForm, read_form
 from flowmesh_core.graph.matrix import SelectionError, select
@@ -136,6 +137,8 @@ def _port(scope: CompileContext, contract: EngineContract, name: str, keys: Keys
     if port is None:
         ports = [p.name for p in contract.inputs]
         hint = did_you_mean(name, ports) if ports else "; it takes none"
+        if foreign := foreign_input_hint(contract.name, name):
+            hint = f"; {foreign}"
         scope.report(keys, f"{contract.name} has no input {name!r}{hint}")
     elif port.name == "*" and not (name.isidentifier() and name.isascii()):
         scope.report(keys, f"{name!r} must be an identifier: letters, digits and _")

@@ -1,7 +1,7 @@
 """Which parameters of a step belong together, exclude each other, or need an implementation.
 
-Called by ``parameters`` once for each step instance; every rule but the last two stands in the
-contract.
+Called by ``parameters`` once for each step instance; every rule but those of single values stands
+in the contract.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ def rule_problems(
         fields: the identity fields, likewise.
     """
     meant = _meant(contract, given)
-    present = {p.name for p in contract.params if given.get(p.name) is not None}
+    present = {p.name for p in contract.params if _is_given(given.get(p.name))}
     counted = present | {name for p in contract.params if p.name in present for name in p.beside}
     for param in contract.params:
         if param.required and param.name not in given and param.name not in meant:
@@ -40,6 +40,11 @@ def rule_problems(
             yield from _own_problems(param, counted, fields)
     yield from _group_problems(contract, present, meant)
     yield from _value_problems(contract, params)
+
+
+def _is_given(value: Any) -> bool:
+    """Whether a parameter has a value; a switch that is off has none."""
+    return value is not None and value is not False
 
 
 def _own_problems(param: Param, counted: set[str], fields: Mapping[str, Any]) -> Iterator[Problem]:
@@ -89,6 +94,8 @@ def _value_problems(contract: EngineContract, params: Mapping[str, Any]) -> Iter
     least, most = params.get("minTokens"), params.get("maxTokens")
     if least and most is not None and least > most:
         yield "minTokens", f"minTokens is {least}, more than maxTokens, which is {most}"
+    if params.get("tools") == []:
+        yield "tools", "tools is empty: name a tool, or use llm.generate"
     if params.get("reasoning") is not None and params.get("jsonSchema") is not None:
         yield "reasoning", "a completion that jsonSchema holds from its start has no reasoning"
     taken: dict[str, str] = {}

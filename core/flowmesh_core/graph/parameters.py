@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
-from flowmesh_core.catalog.foreign_names import foreign_name_hint
+from flowmesh_core.catalog.foreign_names import foreign_name_hint, foreign_value_hint
 from flowmesh_core.catalog.identity_fields import IMPLEMENTATION, WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
@@ -44,7 +44,8 @@ def read_params(
         if name in unfilled:
             continue  # its value is unknown, so the type of the text does not matter
         if param is not None:
-            params[name] = _typed(scope, param, value, (*keys, name))
+            hint = foreign_value_hint(contract.name, name, value)
+            params[name] = _typed(scope, param, value, (*keys, name), hint)
         elif name in WITH_FIELDS and name in contract.identity_fields:
             fields[name] = _typed(scope, identity_field(contract, name), value, (*keys, name))
         else:
@@ -80,13 +81,13 @@ def _defaults(
     return found
 
 
-def _typed(scope: CompileContext, param: Param, value: Any, keys: Keys) -> Any:
+def _typed(scope: CompileContext, param: Param, value: Any, keys: Keys, hint: str = "") -> Any:
     try:
         return coerce(param, value)
     except IdentityError as e:
         inner = e.where.removeprefix(param.name)
         place = f"in {inner.lstrip('.')}: " if inner else ""
-        scope.report(keys, f"{place}{e.message}{f'; {e.remedy}' if e.remedy else ''}")
+        scope.report(keys, "; ".join(filter(None, (f"{place}{e.message}", e.remedy, hint))))
         return default_of(param)
 
 
@@ -95,7 +96,9 @@ def _unknown(contract: EngineContract, name: str) -> str:
         return "tensorParallel is written under resources"
     known = _known_names(contract)
     runs_model = IMPLEMENTATION.name in contract.identity_fields
-    if foreign := foreign_name_hint(name, known, runs_model=runs_model):
+    if foreign := foreign_name_hint(
+        name, known, runs_model=runs_model, trains=contract.name.startswith("train.")
+    ):
         return f"{contract.name} has no parameter {name!r}; {foreign}"
     hint = did_you_mean(name, known) if known else "; it takes none"
     return f"{contract.name} has no parameter {name!r}{hint}"

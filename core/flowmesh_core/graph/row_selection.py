@@ -40,7 +40,13 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
             yield name, f"{name} chooses among files, and the address names one"
         elif kind != "dataset":
             yield name, f"{name} belongs to a dataset; this is a {kind}"
-    if kind == "dataset" and spec.columns is not None and len({*spec.columns}) < len(spec.columns):
+    yield from _value_problems(spec, kind)
+
+
+def _value_problems(spec: InputSpec, kind: str) -> Iterator[tuple[str, str]]:
+    if "[" in (spec.split or ""):
+        yield "split", f"{spec.split!r} is a slice; name the split, and the number of rows in limit"
+    if kind == "dataset" and len({*(spec.columns or ())}) < len(spec.columns or ()):
         yield "columns", "a column is listed twice"
 
 

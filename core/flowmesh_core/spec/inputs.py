@@ -1,11 +1,26 @@
 """Inputs of a workflow from outside: content by name, by reference, or written in the file."""
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from flowmesh_core.spec.fields import DataKey, Name, ObjectName, SpecModel, cel_rules
 
+TEXT_COLUMN = "text"
+
+
+def as_row(value: Any) -> Any:
+    """Returns a row of a file as a mapping: a text is the column ``text``."""
+    return {TEXT_COLUMN: value} if isinstance(value, str) else value
+
+
+Row = Annotated[
+    dict[str, Any],
+    BeforeValidator(as_row),
+    WithJsonSchema(
+        {"anyOf": [{"additionalProperties": True, "type": "object"}, {"type": "string"}]}
+    ),
+]
 ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap must be given"
 
 
@@ -20,13 +35,17 @@ class ConfigMapKey(SpecModel):
 
 
 class InputSpec(SpecModel):
-    """An input from outside: exactly one of model, dataset, adapter, rows and configMap."""
+    """An input from outside: exactly one of model, dataset, adapter, rows and configMap.
+
+    The API server's rule leaves rows out: it sees no field whose values have several types. The
+    compiler checks the whole rule.
+    """
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
-                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows),"
-                " has(self.configMap)].filter(x, x).size() == 1",
+                "[has(self.model), has(self.dataset), has(self.adapter),"
+                " has(self.configMap)].filter(x, x).size() <= 1",
                 ONE_SOURCE_RULE,
             )
         )
@@ -49,8 +68,10 @@ class InputSpec(SpecModel):
         min_length=1,
         description="A LoRA adapter: ./dir or cas:<reference>.",
     )
-    rows: list[dict[str, Any]] | None = Field(
-        default=None, description="A small data set, written here: a list of rows."
+    rows: list[Row] | None = Field(
+        default=None,
+        description="A small data set, written here: a list of rows. A text is a row with the"
+        " column `text`.",
     )
     config_map: ConfigMapKey | None = Field(
         default=None,

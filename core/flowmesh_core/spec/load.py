@@ -40,6 +40,10 @@ _STAND_INS: dict[Key, Any] = {
     "apiVersion": API_VERSION,
     "metadata": {"name": "unnamed"},
 }
+_N8N = (
+    "an export of n8n, and FlowMesh imports none: write each node that works on rows as a step of a"
+    " FlowMeshWorkflow (docs/spec.md)"
+)
 _ROUNDS = 4
 _NAMING_DEPTH = 3  # spec.inputs.base
 
@@ -127,6 +131,8 @@ def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
     kind = value.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
+        if kind is None and {"nodes", "connections"} <= value.keys():
+            return None, [Problem("", _N8N)]
         if kind is None:
             return None, [Problem("kind", f"is required: one of {', '.join(KINDS)}")]
         return None, [Problem("kind", f"no kind {kind!r}{did_you_mean(str(kind), KINDS)}")]

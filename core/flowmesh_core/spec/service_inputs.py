@@ -15,8 +15,8 @@ class ServiceInputSpec(InputSpec):
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
             (
-                "[has(self.model), has(self.dataset), has(self.adapter), has(self.rows),"
-                " has(self.configMap), has(self.output)].filter(x, x).size() == 1",
+                "[has(self.model), has(self.dataset), has(self.adapter), has(self.configMap),"
+                " has(self.output)].filter(x, x).size() <= 1",
                 ONE_SOURCE_RULE,
             ),
             ("!has(self.follow) || !self.follow || has(self.output)", _FOLLOW_RULE),

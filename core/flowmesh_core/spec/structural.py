@@ -81,8 +81,11 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
             found = definitions[out.pop("$ref").rpartition("/")[2]]
         else:
             options = [o for o in out.pop("anyOf") if o.get("type") != "null"]
-            if {o.get("type") for o in options} == {"integer", "string"}:
+            types = {o.get("type") for o in options}
+            if types == {"integer", "string"}:
                 options = [{INT_OR_STRING: True}]
+            elif types == {"object", "string"}:
+                options = [{}]  # of any type: admission checks it
             if len(options) != 1:
                 raise ValueError(
                     f"{options} are alternatives, which a structural schema cannot have"

@@ -35,6 +35,12 @@ def test_an_unknown_tool_is_reported_with_the_nearest_name(problems) -> None:
     assert "'calculater' is not allowed; did you mean 'calculator'?" in told[1]
 
 
+def test_an_agent_without_tools_is_refused_before_a_model_loads(problems) -> None:
+    assert problems(agent(), inputs=INPUTS) == {
+        "spec.steps[0].with.tools": "tools is empty: name a tool, or use llm.generate"
+    }
+
+
 def test_a_template_with_an_unknown_column_is_reported(problems) -> None:
     [told] = problems(agent("sql", prompt="{{ qestion }}"), inputs=INPUTS).items()
     assert told[0] == "spec.steps[0].with.prompt"

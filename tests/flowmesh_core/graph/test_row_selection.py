@@ -112,6 +112,11 @@ def test_chosen_columns_are_known_to_the_steps_after(problems: Any) -> None:
             "split",
             "split chooses among files, and the address names one",
         ),
+        (
+            {"dataset": HUB, "split": "train[:1%]"},
+            "split",
+            "'train[:1%]' is a slice; name the split, and the number of rows in limit",
+        ),
         ({"dataset": HUB, "columns": ["a", "a"]}, "columns", "a column is listed twice"),
     ],
 )

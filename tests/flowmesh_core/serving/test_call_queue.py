@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
+from flowmesh_core.serving.queue.call_queue import RECENT_CALLS, CallAdmission, CallQueue
 
 
 def test_the_earliest_deadline_runs_next_and_equal_ones_in_order() -> None:
@@ -68,11 +68,50 @@ def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most(
     assert queue.displaced_by("c") == "a2"
 
 
+def test_the_tenant_with_most_calls_leaves_a_place_to_each_that_called_recent() -> None:
+    queue = CallQueue(2)
+    queue.add("b1", 9.0, "b")
+    queue.remove("b1")
+    admissions = [queue.add(f"a{n}", 9.0, "a") for n in range(6)]
+    assert admissions == [*[CallAdmission.RUNS] * 2, *[CallAdmission.WAITS] * 3, CallAdmission.FULL]
+    assert queue.add("b2", 9.0, "b") is CallAdmission.WAITS  # and no call of the other is refused
+    queue.remove("a0")
+    assert queue.take() == "a2"
+    assert queue.add("a7", 9.0, "a") is CallAdmission.FULL  # for the next call of the other
+
+
+def test_a_tenant_that_has_not_called_for_long_has_no_place_left_free() -> None:
+    queue = CallQueue(1)
+    queue.add("b", 9.0, "b")
+    queue.remove("b")
+    for number in range(RECENT_CALLS):
+        queue.add(f"a{number}", 9.0, "a")
+        queue.remove(f"a{number}")
+    admissions = [queue.add(f"late{n}", 9.0, "a") for n in range(3)]
+    assert admissions == [CallAdmission.RUNS, CallAdmission.WAITS, CallAdmission.WAITS]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=80))
+def test_a_call_that_displaces_another_is_admitted(events: list[tuple[str, int]]) -> None:
+    queue, calls = CallQueue(2), []
+    for number, (tenant, at) in enumerate(events):
+        call_id = f"{tenant}{number}"
+        if at < 2 and calls:
+            queue.remove(calls.pop(at % len(calls)))
+            queue.take()
+        elif queue.add(call_id, 9.0, tenant) is not CallAdmission.FULL:
+            calls.append(call_id)
+        elif (displaced := queue.displaced_by(tenant)) is not None:
+            queue.remove(displaced)
+            calls.remove(displaced)
+            assert queue.add(call_id, 9.0, tenant) is CallAdmission.WAITS
+            calls.append(call_id)
+
+
 def test_a_call_that_runs_is_never_displaced() -> None:
     queue = CallQueue(2)
     for call_id in ("a1", "a2"):
         queue.add(call_id, 9.0, "a")
     for number in range(4):
         queue.add(f"b{number}", 9.0, "b")
-    assert queue.displaced_by("c") == "b3"
-    assert queue.displaced_by("a") == "b3"
+    assert queue.displaced_by("c") == "b2"

@@ -160,13 +160,12 @@ def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
     assert not all(_holds(r, without, old) for r in of_change)
 
 
-def test_the_rule_of_inputs_requires_exactly_one_source() -> None:
+def test_the_rule_of_inputs_allows_one_address_and_does_not_see_rows() -> None:
     inputs = _schema("flowmeshworkflows")["properties"]["spec"]["properties"]["inputs"]
     (rule,) = inputs["additionalProperties"]["x-kubernetes-validations"]
     assert _holds(rule["rule"], {"model": "m"})
     assert _holds(rule["rule"], {"rows": [], "secrets": []})
-    assert not _holds(rule["rule"], {"secrets": []})
-    assert not _holds(rule["rule"], {"model": "m", "rows": []})
+    assert not _holds(rule["rule"], {"model": "m", "dataset": "d"})
     assert not _holds(rule["rule"], {"model": "m", "configMap": {}})
 
 

@@ -61,7 +61,7 @@ SAMPLING = (
         format="words",
         added=1,
         doc="Texts that a completion does not have: the last token of each is never taken after"
-        " those before it.",
+        " those before it. Drawn as other tokens than the tokenizer's, a text may still occur.",
     ),
     Param(
         "includeStop",

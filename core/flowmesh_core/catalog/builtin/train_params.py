@@ -35,6 +35,7 @@ SCHEDULES = (
     "inverse_sqrt",
 )
 OPTIMIZERS = ("adamw_torch_fused", "adamw_torch", "adafactor", "sgd")
+_ADAPTER = ("use_peft",)
 
 PEFT_PARAMS = (
     Param(
@@ -45,9 +46,22 @@ PEFT_PARAMS = (
         doc="Train a LoRA adapter and leave the model as it is; runs that differ in nothing but"
         " other parameters share one loaded model.",
     ),
-    Param("lora_r", ParamType.INTEGER, default=16, minimum=1, maximum=4096, doc="LoRA's rank."),
     Param(
-        "lora_alpha", ParamType.INTEGER, default=32, minimum=1, doc="LoRA's scale, over its rank."
+        "lora_r",
+        ParamType.INTEGER,
+        default=16,
+        minimum=1,
+        maximum=4096,
+        needs=_ADAPTER,
+        doc="LoRA's rank.",
+    ),
+    Param(
+        "lora_alpha",
+        ParamType.INTEGER,
+        default=32,
+        minimum=1,
+        needs=_ADAPTER,
+        doc="LoRA's scale, over its rank.",
     ),
     Param(
         "lora_dropout",
@@ -55,11 +69,13 @@ PEFT_PARAMS = (
         default=0.05,
         minimum=0,
         maximum=0.99,
+        needs=_ADAPTER,
         doc="Dropout before LoRA's layers.",
     ),
     Param(
         "lora_target_modules",
         ParamType.LIST,
+        needs=_ADAPTER,
         doc="Names of the modules that get LoRA layers, or `[all-linear]`; null leaves the choice"
         " to PEFT, by architecture.",
     ),
@@ -68,6 +84,7 @@ PEFT_PARAMS = (
         ParamType.BOOLEAN,
         default=False,
         batch_wide=True,
+        needs=_ADAPTER,
         doc="Hold the frozen model in 8 bits; only with `use_peft` and only on GPUs.",
     ),
 )
