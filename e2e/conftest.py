@@ -82,10 +82,11 @@ def kube() -> Iterator[Kube]:
 
 
 @pytest.fixture(scope="session")
-def fabric(kube: Kube) -> Iterator[Fabric]:
+def fabric(kube: Kube, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """Installs the chart; FLOWMESH_E2E_VALUES names a file of values for your own cluster."""
     values = os.environ.get(_VALUES, str(own_cluster.VALUES))
-    installed = Fabric(kube, [Path(file) for file in values.split(os.pathsep)])
+    files = [Path(file) for file in values.split(os.pathsep)]
+    installed = Fabric(kube, files, tmp_path_factory.mktemp("chart"))
     installed.install()
     yield installed
     # The e2e cluster ends with everything in it.

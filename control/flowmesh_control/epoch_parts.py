@@ -268,6 +268,7 @@ def build_admission(
     quota: RunQuota,
     loop: EventLoop,
     evaluators: Evaluators,
+    planner: Planner,
 ) -> Admission:
     """Returns what accepts workflows."""
     state, waiting = context.machine.state, context.waiting
@@ -284,6 +285,7 @@ def build_admission(
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []
         ),
+        check_terms=planner.check_terms,
     )
 
 
@@ -414,7 +416,12 @@ def build_commands(
     )
 
 
-def build_planner(context: EpochContext, cache: ActionCache, evaluators: Evaluators) -> Planner:
+def build_planner(
+    context: EpochContext,
+    cache: ActionCache,
+    evaluators: Evaluators,
+    signals: CapacitySignalSource,
+) -> Planner:
     """Returns what forecasts workflows."""
     return Planner(
         state=context.machine.state,
@@ -422,6 +429,7 @@ def build_planner(context: EpochContext, cache: ActionCache, evaluators: Evaluat
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         conditions=evaluators.of_forecasts,
+        pools=lambda: signals.declared,
     )
 
 

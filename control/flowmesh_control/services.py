@@ -15,7 +15,6 @@ from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.queries.change_feed import RunChangeFeed
-from flowmesh_control.queries.feasibility import FeasibilityCheck
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.planner import Planner
@@ -73,7 +72,6 @@ class ControlPlaneServices:
     repinning: RepinService
     resumption: RunResumption
     planner: Planner
-    feasibility: FeasibilityCheck
     fleet: ConnectedFleet
     fleet_queries: FleetQueries
     gateway: WorkerGateway

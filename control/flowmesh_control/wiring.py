@@ -48,7 +48,6 @@ from flowmesh_control.loop.task_pool import TaskPool
 from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
 from flowmesh_control.queries.change_feed import RunChangeFeed
-from flowmesh_control.queries.feasibility import FeasibilityCheck
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.run_queries import RunQueries
@@ -180,7 +179,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         actions=state.actions,
         stored=stored,
     )
-    admission = build_admission(context, content, run_quota, loop, evaluators)
+    planner = build_planner(context, cache, evaluators, signals)
+    admission = build_admission(context, content, run_quota, loop, evaluators, planner)
     views = build_views(context, logs)
     registry, replica_planner = build_serving(context, content, admission, views, signals, loop)
     withholding = build_withholding(context, lineage, admission, loop)
@@ -196,7 +196,6 @@ def assemble(context: EpochContext) -> EpochRuntime:
     openai = build_openai(context, content, commands, views, stored, signals)
     cache_admin = build_cache_admin(context, stored, openai, registry, uses)
     collection = build_collection(context, cache_admin, openai, uses, meter)
-    planner = build_planner(context, cache, evaluators)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -213,7 +212,6 @@ def assemble(context: EpochContext) -> EpochRuntime:
             store.records, context.ledger, admission, context.waiting, loop.post_and_wait
         ),
         planner=planner,
-        feasibility=FeasibilityCheck(admission, planner),
         fleet=ConnectedFleet(state, loop.post_and_wait),
         fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
         gateway=gateway,

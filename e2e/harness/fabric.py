@@ -21,10 +21,18 @@ _ENDED = ("Succeeded", "Failed", "Cancelled")
 
 
 class Fabric:
-    """One release of the chart, and the workflows that run on it."""
+    """One release of the chart, and the workflows that run on it.
 
-    def __init__(self, kube: Kube, values: Sequence[Path]) -> None:
+    Attributes:
+        chart: the packaged chart, as a release publishes it.
+    """
+
+    def __init__(self, kube: Kube, values: Sequence[Path], folder: Path) -> None:
+        """Packages the chart into a folder."""
         self.kube = kube
+        packaged = kube.program("helm", "package", str(CHART), f"--destination={folder}")
+        assert packaged.returncode == 0, packaged.stderr
+        (self.chart,) = folder.glob("flowmesh-*.tgz")
         self._values = [f"--values={file}" for file in values]
 
     def install(self, *sets: str) -> None:
@@ -37,8 +45,9 @@ class Fabric:
         self.kube.namespace(NAMESPACE, labels)
         words = [word for value in sets for word in ("--set", value)]
         self.helm(
-            "upgrade", "--install", RELEASE, str(CHART), *self._values, *words, "--wait", _WAIT
-        )
+            "upgrade", "--install", RELEASE, str(self.chart), *self._values, *words, "--wait",
+            _WAIT,
+        )  # fmt: skip
         self.leader()
 
     def uninstall(self) -> str:

@@ -48,5 +48,5 @@ def pool(fabric: Fabric, name: str, spec: Mapping[str, Any]) -> Iterator[str]:
         )
         yield name
     finally:
-        fabric.kube.run("delete", "fmwp", name, where)
+        fabric.kube.run("delete", "fmwp", name, where, "--ignore-not-found")
         until(lambda: not fabric.workers(name), f"pool {name} has no worker left", 120)

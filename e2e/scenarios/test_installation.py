@@ -1,9 +1,20 @@
-"""The chart on a real cluster: it becomes ready, tests itself and upgrades; names what it keeps."""
+"""The packaged chart on a real cluster: it becomes ready, tests itself, upgrades, and keeps."""
 
 import base64
 
 from e2e.harness.fabric import NAMESPACE, OPERATORS, RELEASE, Fabric
 from e2e.harness.kube import Kube, until
+
+
+def test_the_packaged_chart_has_no_problem_and_refuses_a_misspelt_field_of_a_pool(
+    fabric: Fabric,
+) -> None:
+    packaged = str(fabric.chart)
+    assert "0 chart(s) failed" in fabric.helm("lint", "--strict", packaged).stdout
+    sets = ("--set=image.registry=localhost", "--set=pools.thin.minReplica=1")
+    wrong = fabric.kube.program("helm", "template", RELEASE, packaged, *sets)
+    assert wrong.returncode != 0
+    assert "minReplica" in wrong.stderr
 
 
 def test_the_installation_answers_helm_s_test(fabric: Fabric) -> None:

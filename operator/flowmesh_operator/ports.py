@@ -50,6 +50,7 @@ class RunWriter(Protocol):
         Raises:
             SpecError: the workflow is invalid; lists every problem.
             InvalidReferenceError: it refers to content that the namespace may not read.
+            PlanRefusedError: more is expected than its budget or deadline allows.
             QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: the run could not be written and is not accepted.
         """
@@ -68,20 +69,6 @@ class RunWriter(Protocol):
 
         Raises:
             StoreError: the request could not be written; call it again.
-        """
-        ...
-
-
-class Feasibility(Protocol):
-    """Says whether workflows can meet their budgets and deadlines."""
-
-    async def check(self, submission: Submission) -> None:
-        """Refuses a workflow whose forecast exceeds its budget or deadline.
-
-        Raises:
-            PlanRefusedError: with the figures.
-            SpecError: the workflow is invalid; lists every problem.
-            InvalidReferenceError: it refers to content that the namespace may not read.
         """
         ...
 

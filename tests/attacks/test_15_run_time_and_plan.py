@@ -94,6 +94,7 @@ async def forecast(world: World, tenant: str, scopes: ScopePlan) -> Forecast:
         clock=lambda: world.now,
         quarantine_salts=dict,
         conditions=InlineConditions(),
+        pools=tuple,
     )
     return await planner.forecast(Compiled({}, of(tenant), scopes, {}, {}))
 

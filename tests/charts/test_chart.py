@@ -88,6 +88,8 @@ def test_only_the_operator_and_the_jobs_hold_an_account_s_token() -> None:
         (["pools.Big.minReplicas=1"], "Big"),
         (["pools.cpu.minReplica=1"], "'minReplica' not allowed"),
         (["pools.cpu.engines.flavour=thin"], "'flavour' not allowed"),
+        (["pools.cpu.autoscaling.scaleDown=5s"], "'scaleDown' not allowed"),
+        (["pools.cpu.maxReplicas=many"], "/pools/cpu/maxReplicas"),
         (["store.s3.url=https://bucket"], "/store/s3/url"),
         (["clusterRanges.pods={10.0.0.0}"], "/clusterRanges/pods/0"),
     ],

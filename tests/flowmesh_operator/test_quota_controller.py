@@ -58,8 +58,13 @@ def test_a_reserved_pool_admits_names_and_labels() -> None:
         pool("everyone", {"names": ["*"]}),
         pool("invalid", {"names": "team-b"}),
     ]
-    assert reserved_pools(pools, LABELS) == {
+    assert reserved_pools(pools, LABELS, {}) == {
         "named": frozenset({"team-b", "later"}),
         "labelled": frozenset({"team-a", "team-b", "team-c"}),
         "invalid": frozenset(),
     }
+
+
+def test_a_reserved_pool_that_is_deleted_stays_reserved_for_the_workers_that_it_leaves() -> None:
+    before = {"gone": frozenset({"team-a"}), "opened": frozenset({"team-a"})}
+    assert reserved_pools([pool("opened")], LABELS, before) == {"gone": frozenset({"team-a"})}

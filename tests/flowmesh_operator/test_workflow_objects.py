@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 
 import msgspec
@@ -60,6 +61,22 @@ def test_a_workflow_that_cannot_run_is_refused_with_the_message_of_validate(
     assert (refused["status"], refused["reason"]) == ("False", "Invalid")
     assert refused["message"] == str(validated.value)
     assert "no step 'b'" in refused["message"]
+
+
+def test_an_unmeetable_budget_is_refused_with_the_figures_until_it_is_raised(
+    objects: Objects,
+) -> None:
+    poor = objects.workflow("poor", sleep("a", 0.1), budgetUsd="0.000000001")
+    objects.apply(poor)
+    objects.until("poor", phase="Failed")
+    refused = objects.condition("poor", "Accepted")
+    assert (refused["status"], refused["reason"]) == ("False", "Unmeetable")
+    figures = r"spec\.budgetUsd: about \$0\.\d+ are expected, the budget is \$0\.000000001; raise"
+    assert re.match(figures, refused["message"])
+    poor["spec"]["budgetUsd"] = "1"
+    objects.apply(poor)
+    objects.wait("poor")
+    assert objects.condition("poor", "Accepted")["status"] == "True"
 
 
 def test_a_change_of_a_mutable_field_changes_the_run(objects: Objects) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import time
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
-from flowmesh_control.queries.planner import Planner, refuse_unmeetable
+from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.quotas.rates import OpenLimit, RequestRate
@@ -130,10 +131,8 @@ class RunHandlers:
                 remedy="create one: `fmesh submit FILE`, or `kubectl create -f FILE`",
             )
         submission = await self._submission(call)
-        if flag(call.request, "check"):
-            compiled = await self._admission.compile(submission)
-            refuse_unmeetable(await self._planner.forecast(compiled))
-        accepted = await self._commands.submit(submission)
+        check = flag(call.request, "check")
+        accepted = await self._commands.submit(replace(submission, check_terms=check))
         call.note(accepted.uid)
         return json_response(accepted, status=200 if accepted.resumed else 201)
 

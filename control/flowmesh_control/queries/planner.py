@@ -2,19 +2,22 @@
 
 A scratch machine is given the plan and looks up results in the real store, as the real machine
 would. The outputs of a hit identify the next actions. The learned cost model predicts what the
-remaining actions would cost on the connected workers (``step_costs``), and what those would that
-are not known before others have run.
+remaining actions would cost on the connected workers, or on those that other pools would start
+(``step_costs``), and what those would that are not known before others have run.
 """
 
-from collections.abc import Callable, Mapping
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
-from flowmesh_control.queries.step_costs import StepCost, StepCosts
+from flowmesh_control.queries.step_costs import OpenFleet, StepCost, StepCosts
 from flowmesh_control.runs.admission import Compiled
+from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine.commands import Command, EvaluateCondition, LookUp, Publish
 from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
@@ -26,10 +29,12 @@ from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
+CHECK_S = 10.0
+"""A workflow whose forecast takes longer is accepted unchecked: its run ends at its terms."""
 
 
 class Planner:
-    """Forecasts workflows on the connected workers."""
+    """Forecasts workflows on the connected workers and the pools that may start some."""
 
     def __init__(
         self,
@@ -39,6 +44,7 @@ class Planner:
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
         conditions: ConditionEvaluator,
+        pools: Callable[[], Sequence[PoolView]],
     ) -> None:
         """Keeps what forecasts are computed from.
 
@@ -49,19 +55,36 @@ class Planner:
             quarantine_salts: the signature classes in quarantine, as for a run that is accepted
                 now.
             conditions: evaluates conditions.
+            pools: the declared pools; none where workers come by themselves.
         """
         self._state = state
         self._cache = cache
         self._clock = clock
         self._quarantine_salts = quarantine_salts
         self._conditions = conditions
+        self._pools = pools
+
+    async def check_terms(self, compiled: Compiled) -> None:
+        """Refuses a workflow whose forecast exceeds its budget or deadline.
+
+        Raises:
+            PlanRefusedError: with every reason.
+        """
+        plan = compiled.plan
+        if not (plan.budget_nanousd or plan.deadline_s):
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CHECK_S):
+                forecast = await self.forecast(compiled)
+                if forecast.refusals:
+                    raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)
 
     async def forecast(self, compiled: Compiled) -> Forecast:
         """Returns the expected hits, cost, time and energy of a compiled workflow."""
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
         plan = compiled.plan
-        predicted = StepCosts(self._state, scratch, run, self._open_shapes(plan.namespace))
+        predicted = StepCosts(self._state, scratch, run, self._open_fleet(plan.namespace))
         costs = {step.plan.path: predicted.of(step) for step in run.steps.values()}
         steps = [
             _planned(step, cost, self._missing(step, cost, plan.namespace))
@@ -138,11 +161,17 @@ class Planner:
                 todo += machine.apply(evaluated, now_s)
         return machine.state
 
-    def _open_shapes(self, namespace: str) -> list[WorkerShape]:
-        """Returns the connected workers, without those reserved for other namespaces."""
+    def _open_fleet(self, namespace: str) -> OpenFleet:
+        """Returns workers and pools, without those reserved for other namespaces."""
         reserved = self._state.reserved_pools or {}
-        shapes = (w.shape for _, w in sorted(self._state.workers.items()))
-        return [s for s in shapes if s.pool not in reserved or namespace in reserved[s.pool]]
+        connected = [w.shape for _, w in sorted(self._state.workers.items())]
+        present = {shape.pool for shape in connected}
+        startable = [p.shape for p in self._pools() if p.most and p.name not in present]
+
+        def usable(shapes: Sequence[WorkerShape]) -> list[WorkerShape]:
+            return [s for s in shapes if namespace in reserved.get(s.pool, (namespace,))]
+
+        return OpenFleet(usable(connected), usable(startable))
 
     def _missing(self, step: StepRun, cost: StepCost, namespace: str) -> str:
         """Returns why no worker can run a step now; empty where one can."""
@@ -226,13 +255,3 @@ def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ..
             f"{plan.deadline_s:.0f} s after creation; raise it or add workers"
         )
     return tuple(found)
-
-
-def refuse_unmeetable(forecast: Forecast) -> None:
-    """Refuses a workflow whose forecast exceeds its budget or deadline.
-
-    Raises:
-        PlanRefusedError: with every reason.
-    """
-    if forecast.refusals:
-        raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)

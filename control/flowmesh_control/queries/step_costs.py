@@ -32,6 +32,26 @@ _GROUPS_MAX = 64
 """Expected actions of a step are given to workers in so many equal groups at most."""
 
 
+@dataclass(frozen=True, slots=True)
+class OpenFleet:
+    """The shapes that a namespace may use.
+
+    Attributes:
+        connected: of connected workers.
+        startable: of the workers that pools without any would start.
+    """
+
+    connected: list[WorkerShape]
+    startable: list[WorkerShape]
+
+    def able(self, info: SignatureInfo) -> list[WorkerShape]:
+        """Returns the connected workers that can run work, else those that pools would start."""
+        for shapes in (self.connected, self.startable):
+            if found := [s for s in shapes if unmet(info.requirement, s) is None]:
+                return found
+        return []
+
+
 @dataclass(slots=True)
 class StepCost:
     """The predicted cost of one step's actions.
@@ -66,19 +86,19 @@ class StepCost:
 class StepCosts:
     """Predicts the steps of one run, in the order of its plan."""
 
-    def __init__(self, state: State, scratch: State, run: Run, shapes: list[WorkerShape]) -> None:
+    def __init__(self, state: State, scratch: State, run: Run, fleet: OpenFleet) -> None:
         """Begins with the first step.
 
         Args:
             state: the machine's, with the cost model and the workers.
             scratch: the state in which the run is walked.
             run: the run.
-            shapes: the workers that it may use.
+            fleet: what it may use.
         """
         self._state = state
         self._scratch = scratch
         self._run = run
-        self._shapes = shapes
+        self._fleet = fleet
         self._content = ExpectedContent(run)
         self._opened: set[tuple[str, Digest]] = set()
         for worker in state.workers.values():
@@ -130,9 +150,9 @@ class StepCosts:
 
     def _able(self, cost: StepCost, info: SignatureInfo) -> list[WorkerShape]:
         cost.signatures.add(info.signature)
-        able = [s for s in self._shapes if unmet(info.requirement, s) is None]
-        if self._shapes and not able:
-            cost.missing = unmet_remedy(info.requirement, self._shapes)
+        able = self._fleet.able(info)
+        if self._fleet.connected and not able:
+            cost.missing = unmet_remedy(info.requirement, self._fleet.connected)
         return able
 
     def _charge(

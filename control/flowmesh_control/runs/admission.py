@@ -59,6 +59,7 @@ class Submission:
             returns the same run.
         resume: whether to join an unfinished run of the same document and namespace.
         submitter: the client's name of this submission; empty for none.
+        check_terms: whether to refuse it where more is expected than its budget or deadline allows.
     """
 
     document: Mapping[str, Any]
@@ -68,6 +69,7 @@ class Submission:
     uid: str = ""
     resume: bool = True
     submitter: str = ""
+    check_terms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Admission:
         unfinished: Callable[[str], bool],
         submitted: Callable[[Submitted], Awaitable[None]],
         fixed_fleet: Callable[[], Sequence[WorkerShape]],
+        check_terms: Callable[[Compiled], Awaitable[None]],
     ) -> None:
         """Starts without runs.
 
@@ -116,6 +119,7 @@ class Admission:
             submitted: posts an accepted run to the machine.
             fixed_fleet: the shapes of all workers, where no others can join: a step that none of
                 them serves is refused. Empty while none is connected, and where pools may grow.
+            check_terms: refuses a workflow of which more is expected than its terms allow.
         """
         self._records = records
         self._content = content
@@ -128,6 +132,7 @@ class Admission:
         self._unfinished = unfinished
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
+        self._check_terms = check_terms
         self._by_digest: dict[Digest, str] = {}
         self._doubling = Doubling()
         self._reserved: dict[str, asyncio.Event] = {}
@@ -148,6 +153,7 @@ class Admission:
         Raises:
             SpecError: everything that is wrong with it.
             InvalidReferenceError: it names content that the namespace may not read.
+            PlanRefusedError: more is expected than its terms allow, and they are to be checked.
             QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: it could not be written; nothing was accepted.
         """
@@ -160,6 +166,8 @@ class Admission:
         async with self._reservation({digest, uid or digest}, waits_for):
             existing = await self._existing_run(submission, digest)
             if not existing:
+                if submission.check_terms:
+                    await self._check_terms(compiled)
                 uid = uid or f"{plan.name}-{secrets.token_hex(4)}"
                 await self._accept(compiled, digest, uid)
             if not submission.uid:  # the run of an object is wanted as long as the object exists

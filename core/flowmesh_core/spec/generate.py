@@ -1,33 +1,28 @@
 """Writes the generated files: ``python -m flowmesh_core.spec.generate [--check]``.
 
 ``crds/*.yaml`` for clusters and the same inside the chart, since Helm packages no link's target;
-``docs/schema.json`` and the same inside the package for editors; the line of the chart's schema of
-values that describes a pool. With ``--check`` nothing is written; the exit code is 1 where a file
-is out of date.
+``docs/schema.json`` and the same inside the package for editors; and the schema of a pool in the
+chart's ``values.schema.json``, whose other parts are written by hand. With ``--check`` nothing is
+written; the exit code is 1 where a file is out of date.
 """
 
 import io
 import json
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
-from flowmesh_core.spec.resources import definitions, editor_schema
-from flowmesh_core.spec.structural import PRESERVE
+from flowmesh_core.spec.resources import definitions, editor_schema, pool_values_schema
 
 _NEVER_WRAP = 10_000
-_DEFINITIONS = ("crds", "charts/flowmesh/crds")
-_VALUES = "charts/flowmesh/values.schema.json"
-_KEPT = (
-    *("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength"),
-    *("minItems", "maxItems", "minProperties", "maxProperties"),
-)
-_POOL = re.compile(r'^    "pool": .*(?=,$)', re.MULTILINE)
 _HEADER = "# Generated from core/flowmesh_core/spec by `make generate`; do not edit.\n"
+_ROOT = Path(__file__).parents[3]
+_DEFINITIONS = ("crds", "charts/flowmesh/crds")
+_CHART_VALUES = "charts/flowmesh/values.schema.json"
+_POOL = re.compile(r'(?<=\n    "pool": )\{.*?\n    \}', re.DOTALL)
 
 
 def files() -> dict[str, str]:
@@ -41,56 +36,34 @@ def files() -> dict[str, str]:
         },
         "docs/schema.json": schema,
         "core/flowmesh_core/spec/schema.json": schema,
+        _CHART_VALUES: _with_pool((_ROOT / _CHART_VALUES).read_text()),
     }
+
+
+def _with_pool(text: str) -> str:
+    """Returns the chart's schema with the generated definition of a pool, a field a line."""
+    schema = pool_values_schema()
+    fields = [f"        {json.dumps(k)}: {json.dumps(v)}" for k, v in schema["properties"].items()]
+    others = [f"      {json.dumps(k)}: {json.dumps(v)}," for k, v in schema.items()
+              if k != "properties"]  # fmt: skip
+    lines = ["{", *others, '      "properties": {', ",\n".join(fields), "      }", "    }"]
+    return _POOL.sub(lambda _: "\n".join(lines), text)
 
 
 def outdated(root: Path) -> list[str]:
     """Returns the generated files that are missing or differ."""
     return [
         name
-        for name, content in _all(root).items()
+        for name, content in files().items()
         if not (root / name).is_file() or (root / name).read_text() != content
     ]
 
 
 def write(root: Path) -> None:
     """Writes all generated files."""
-    for name, content in _all(root).items():
+    for name, content in files().items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
-
-
-def pool_schema() -> dict[str, Any]:
-    """Returns the JSON schema of a pool in the chart's values: the spec of its custom resource.
-
-    Unknown fields are refused, which the API server only drops.
-    """
-    (version,) = definitions()["flowmeshworkerpools"]["spec"]["versions"]
-    spec = _closed(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
-    del spec["required"]  # the chart has defaults
-    return {**spec, "type": ["object", "null"]}
-
-
-def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a structural schema as JSON schema, without descriptions and with no other fields."""
-    made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
-    if "items" in schema:
-        made["items"] = _closed(schema["items"])
-    if isinstance(schema.get("additionalProperties"), Mapping):
-        made["additionalProperties"] = _closed(schema["additionalProperties"])
-    if "properties" in schema:
-        made["properties"] = {n: _closed(inner) for n, inner in schema["properties"].items()}
-        made["additionalProperties"] = bool(schema.get(PRESERVE))
-    return made
-
-
-def _all(root: Path) -> dict[str, str]:
-    """Returns every generated file, with those of which only a part is generated."""
-    values = root / _VALUES
-    if not values.is_file():
-        return files()
-    line = f'    "pool": {json.dumps(pool_schema(), separators=(", ", ": "))}'
-    return {**files(), _VALUES: _POOL.sub(lambda _: line, values.read_text())}
 
 
 def main(args: list[str], root: Path) -> int:
@@ -114,4 +87,4 @@ def _yaml(value: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], Path(__file__).parents[3]))
+    sys.exit(main(sys.argv[1:], _ROOT))

@@ -16,7 +16,7 @@ from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_core.spec.service import FlowMeshService
-from flowmesh_core.spec.structural import PRESERVE, structural_schema
+from flowmesh_core.spec.structural import INT_OR_STRING, PRESERVE, structural_schema
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 GROUP, _, VERSION = API_VERSION.partition("/")
@@ -181,6 +181,33 @@ def editor_schema() -> dict[str, Any]:
         "oneOf": [refs[m, "validation"] for m in models],
         "$defs": _without_kubernetes(schema["$defs"]),
     }
+
+
+def pool_values_schema() -> dict[str, Any]:
+    """Returns the JSON schema of a pool in the chart's values.
+
+    That is its object's spec, of which the chart adds the image. Fields that the API server would
+    prune are refused; a pool that is null is left out.
+    """
+    schema = _strict(structural_schema(FlowMeshWorkerPool)["properties"]["spec"])
+    schema["required"].remove("image")
+    return {**schema, "type": ["object", "null"]}
+
+
+def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a structural schema as a JSON schema that takes only the fields that it names."""
+    out = {k: v for k, v in schema.items() if k != "description" and not k.startswith("x-")}
+    if "properties" in schema:
+        out["properties"] = {name: _strict(one) for name, one in schema["properties"].items()}
+        if PRESERVE not in schema:
+            out["additionalProperties"] = False
+    elif "additionalProperties" in schema:
+        out["additionalProperties"] = _strict(schema["additionalProperties"])
+    if "items" in schema:
+        out["items"] = _strict(schema["items"])
+    if INT_OR_STRING in schema:
+        out["type"] = ["integer", "string"]
+    return out
 
 
 def _without_kubernetes(value: Any) -> Any:

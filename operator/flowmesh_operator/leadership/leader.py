@@ -197,7 +197,6 @@ def _workflow_controller(
         changes=services.changes,
         policies=services.policies,
         quota=services.run_quota,
-        feasibility=services.feasibility,
         epoch=services.epoch,
         writer=StatusWriter(
             api,

@@ -109,6 +109,7 @@ class PoolController:
         self._writer = ObjectStatusWriter(api, mirror, "pools")
         self._pools: dict[str, PoolEntry] = {}
         self._refused: dict[str, int] = {}
+        self._reserved: dict[str, frozenset[str]] = {}
         self._observed_s = self._observed_all_s = float("-inf")
         self._steady_after_s = steady_after_s
         self._steady_from_s = float("inf")
@@ -352,7 +353,8 @@ class PoolController:
         objects = (
             o for o in self._mirror.pools.values() if o["metadata"]["namespace"] == namespace
         )
-        await self._reservations.reserve(reserved_pools(objects, self._mirror.namespaces))
+        self._reserved = reserved_pools(objects, self._mirror.namespaces, self._reserved)
+        await self._reservations.reserve(self._reserved)
 
     async def _cordon(self) -> None:
         """Cordons the workers that the plans name, and no others."""

@@ -1,6 +1,6 @@
 """Which pools are reserved, and for which namespaces, from the pools' objects.
 
-Also those of pools that are being deleted, whose workers still run.
+A pool whose object is deleted stays reserved: its workers are connected until their pods end.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,20 +13,25 @@ from flowmesh_operator.kube.informer_cache import Object
 
 
 def reserved_pools(
-    pools: Iterable[Object], labels: Mapping[str, Mapping[str, str]]
+    pools: Iterable[Object],
+    labels: Mapping[str, Mapping[str, str]],
+    before: Mapping[str, frozenset[str]],
 ) -> dict[str, frozenset[str]]:
     """Returns reserved pool → the namespaces that it admits.
 
     Args:
         pools: the pools' objects.
         labels: of every namespace that exists.
+        before: what it returned last.
     """
-    found = {}
+    found = dict(before)
     for pool in pools:
-        spec = pool["spec"].get("reservedFor")
+        name, spec = pool["metadata"]["name"], pool["spec"].get("reservedFor")
         admitted = None if spec is None else _admitted(spec, labels)
         if admitted is not None:
-            found[pool["metadata"]["name"]] = admitted
+            found[name] = admitted
+        else:
+            found.pop(name, None)
     return found
 
 

@@ -32,7 +32,6 @@ from flowmesh_operator.ports import (
     AvailableQuota,
     CachePolicies,
     Epoch,
-    Feasibility,
     RunChanges,
     RunReader,
     RunWriter,
@@ -49,7 +48,6 @@ from flowmesh_operator.workflows.reconcile_decision import (
     ReconcileDecision,
     amendments,
     decide,
-    has_terms,
 )
 from flowmesh_operator.workflows.status_writer import StatusWriter
 from flowmesh_operator.workflows.submission import submission, words
@@ -83,7 +81,6 @@ class WorkflowController:
         changes: RunChanges,
         policies: CachePolicies,
         quota: AvailableQuota,
-        feasibility: Feasibility,
         epoch: Epoch,
         writer: StatusWriter,
         config_maps: ConfigMapInputs,
@@ -98,7 +95,6 @@ class WorkflowController:
             changes: names the runs that changed.
             policies: give the scope of ConfigMaps' content.
             quota: says whether a namespace may have a further run.
-            feasibility: says whether budgets and deadlines can be met.
             epoch: the leader's epoch.
             writer: writes the statuses; this controller runs it.
             config_maps: reads and uploads inputs.
@@ -110,7 +106,6 @@ class WorkflowController:
         self._changes = changes
         self._policies = policies
         self._quota = quota
-        self._feasibility = feasibility
         self._epoch = epoch
         self._writer = writer
         self._config_maps = config_maps
@@ -230,16 +225,13 @@ class WorkflowController:
             if obj["metadata"]["uid"] != uid:
                 raise ApiError("another object has its name", status=CONFLICT, where=uid)
         try:
-            given = await self._submission(obj)
-            if has_terms(obj["spec"]):
-                await self._feasibility.check(given)
-            await self._commands.submit(given)
-        except PlanRefusedError as e:
-            return refused(WorkflowReason.UNMEETABLE, str(e))
+            await self._commands.submit(await self._submission(obj))
         except SpecError as e:
             return refused(WorkflowReason.INVALID, words(e))
         except InvalidReferenceError as e:
             return refused(WorkflowReason.INVALID, str(e))
+        except PlanRefusedError as e:
+            return refused(WorkflowReason.UNMEETABLE, e.message)
         return None
 
     def _wait_for_quota(self, uid: str, obj: Object, error: QuotaExceededError) -> None:

@@ -65,11 +65,6 @@ def is_refused(status: Mapping[str, Any]) -> bool:
     )
 
 
-def has_terms(spec: Mapping[str, Any]) -> bool:
-    """Returns whether a workflow has a budget or a deadline, which it may be unable to meet."""
-    return bool(spec.get("budgetUsd") or spec.get("deadline"))
-
-
 def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
     """Returns the changes that bring a run's terms to the spec; empty if there are none.
 

@@ -38,6 +38,7 @@ def submission(
         uploads=uploads or {},
         labels=labels,
         uid=meta["uid"],
+        check_terms=True,
     )
 
 

@@ -50,6 +50,15 @@ def test_the_files_are_yaml_and_json_of_the_definitions() -> None:
     assert json.loads(content["docs/schema.json"]) == editor_schema()
 
 
+def test_the_chart_s_schema_of_a_pool_has_its_fields_but_requires_no_image() -> None:
+    schema = json.loads(files()["charts/flowmesh/values.schema.json"])["definitions"]["pool"]
+    spec = _schema("flowmeshworkerpools")["properties"]["spec"]
+    assert list(schema["properties"]) == list(spec["properties"])
+    assert (schema["additionalProperties"], schema["required"]) == (False, [])
+    in_template = schema["properties"]["podTemplate"]["properties"]["spec"]["properties"]
+    assert in_template["affinity"] == {"type": "object"}, "what Kubernetes defines stays open"
+
+
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 ALLOWED = {"type", "description", "enum", "pattern", "format", "required", PRESERVE, INT_OR_STRING}

@@ -58,7 +58,6 @@ async def test_a_damaged_record_is_shown_with_its_key_and_remedy() -> None:
             changes=services.changes,
             policies=services.policies,
             quota=services.run_quota,
-            feasibility=services.feasibility,
             epoch=services.epoch,
             writer=cast("StatusWriter", shown),
             config_maps=cast("ConfigMapInputs", None),

@@ -71,7 +71,6 @@ def controller_of(there: Place, mirror: Mirror, shown: Shown) -> WorkflowControl
         changes=services.changes,
         policies=services.policies,
         quota=services.run_quota,
-        feasibility=services.feasibility,
         epoch=services.epoch,
         writer=cast("StatusWriter", shown),
         config_maps=cast("Any", NoConfigMaps()),
