@@ -22,7 +22,7 @@ from flowmesh_core.spec.structural import PRESERVE
 _NEVER_WRAP = 10_000
 _DEFINITIONS = ("crds", "charts/flowmesh/crds")
 _VALUES = "charts/flowmesh/values.schema.json"
-_KEPT = (
+_KEYWORDS = (
     *("type", "enum", "pattern", "required", "minimum", "maximum", "minLength", "maxLength"),
     *("minItems", "maxItems", "minProperties", "maxProperties"),
 )
@@ -73,7 +73,7 @@ def pool_schema() -> dict[str, Any]:
 
 def _closed(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Returns a structural schema as JSON schema, without descriptions and with no other fields."""
-    made: dict[str, Any] = {key: schema[key] for key in _KEPT if key in schema}
+    made: dict[str, Any] = {key: schema[key] for key in _KEYWORDS if key in schema}
     if "items" in schema:
         made["items"] = _closed(schema["items"])
     if isinstance(schema.get("additionalProperties"), Mapping):
