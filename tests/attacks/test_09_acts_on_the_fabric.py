@@ -35,7 +35,14 @@ FABRIC: tuple[tuple[str, str, Any], ...] = (
     ("GET", "/metrics", None),
 )
 OPEN = {"/worker", "/healthz", "/openapi.json"}
-OPEN_TO_USERS = {"/v1/engines", "/v1/runs", "/v1/receipts", "/v1/audits", "/v1/quarantine"}
+OPEN_TO_USERS = {
+    "/v1/engines",
+    "/v1/runs",
+    "/v1/receipts",
+    "/v1/charges",
+    "/v1/audits",
+    "/v1/quarantine",
+}
 # Rights in each namespace that there is are no rights on the fabric.
 RIGHTS = {ADMIN: {"*": EDIT}, ATTACKER: {"team-b": EDIT, "team-a": EDIT, "default": EDIT}}
 

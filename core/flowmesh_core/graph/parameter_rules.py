@@ -94,8 +94,12 @@ def _value_problems(contract: EngineContract, params: Mapping[str, Any]) -> Iter
     least, most = params.get("minTokens"), params.get("maxTokens")
     if least and most is not None and least > most:
         yield "minTokens", f"minTokens is {least}, more than maxTokens, which is {most}"
-    if params.get("tools") == []:
-        yield "tools", "tools is empty: name a tool, or use llm.generate"
+    for param in contract.params:
+        if param.required and param.items and params.get(param.name) == []:
+            yield (
+                param.name,
+                f"{param.name} is empty: name one of {', '.join(map(str, param.items))}",
+            )
     if params.get("reasoning") is not None and params.get("jsonSchema") is not None:
         yield "reasoning", "a completion that jsonSchema holds from its start has no reasoning"
     taken: dict[str, str] = {}

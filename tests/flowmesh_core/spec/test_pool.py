@@ -180,4 +180,5 @@ def test_kubectl_shows_desired_ready_busy_backlog_price_and_age() -> None:
     shown = [c["jsonPath"].split(".")[2] for c in columns if c["jsonPath"].startswith(".status.")]
     assert set(shown) <= set(status)
     assert definition["spec"]["names"]["shortNames"] == ["fmwp"]
-    assert version["subresources"] == {"status": {}}
+    scale = {"specReplicasPath": ".spec.maxReplicas", "statusReplicasPath": ".status.ready"}
+    assert version["subresources"] == {"status": {}, "scale": scale}
