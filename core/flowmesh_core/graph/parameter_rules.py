@@ -96,10 +96,8 @@ def _value_problems(contract: EngineContract, params: Mapping[str, Any]) -> Iter
         yield "minTokens", f"minTokens is {least}, more than maxTokens, which is {most}"
     for param in contract.params:
         if param.required and param.items and params.get(param.name) == []:
-            yield (
-                param.name,
-                f"{param.name} is empty: name one of {', '.join(map(str, param.items))}",
-            )
+            named = ", ".join(map(str, param.items))
+            yield param.name, f"{param.name} is empty: name one of {named}"
     if params.get("reasoning") is not None and params.get("jsonSchema") is not None:
         yield "reasoning", "a completion that jsonSchema holds from its start has no reasoning"
     taken: dict[str, str] = {}

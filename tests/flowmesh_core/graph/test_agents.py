@@ -37,7 +37,9 @@ def test_an_unknown_tool_is_reported_with_the_nearest_name(problems) -> None:
 
 def test_an_agent_without_tools_is_refused_before_a_model_loads(problems) -> None:
     assert problems(agent(), inputs=INPUTS) == {
-        "spec.steps[0].with.tools": "tools is empty: name one of calculator, sql, retrieve, python, http"
+        "spec.steps[0].with.tools": (
+            "tools is empty: name one of calculator, sql, retrieve, python, http"
+        )
     }
 
 
