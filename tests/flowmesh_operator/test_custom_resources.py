@@ -284,11 +284,15 @@ def fullest() -> dict[str, Any]:
     row = {"uses": name, "state": "COMPLETED", "reason": name, "message": message}
     output = {"kind": "metrics", "reference": "c" * 111, "value": {"x": "v" * 1000}}
     long = "m" * 16_384
+    condition = {
+        "status": "False",
+        "reason": name,
+        "message": long,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
     return {
         "message": long,
-        "conditions": [
-            {"type": t, "status": "False", "message": long} for t in ("Failed", "Complete")
-        ],
+        "conditions": [{"type": t, **condition} for t in ("Failed", "Complete")],
         "steps": [{**row, "path": f"{name}[x={n}]"} for n in range(MOST_ROWS)],
         "outputs": {f"{n}-{name[:59]}": output for n in range(MOST_ROWS)},
     }
