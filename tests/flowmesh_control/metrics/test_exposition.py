@@ -133,7 +133,8 @@ async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: 
     await until(lambda: len(machine_of(fabric.control).state.ready) == 3)
     fabric.control.services.signals.declare(lambda: [PoolView("empty", shape, maximum=3)])
     # A decision may have seen the first of them alone; the next one sees all.
-    while total(text := await page(fabric), "flowmesh_actions_rejected", cause="no-workers") < 3:
+    rejected = "flowmesh_actions_rejected"
+    while total(text := await page(fabric), rejected, cause="no-workers") < 3:  # noqa: ASYNC110 - it has no event
         await asyncio.sleep(0.005)
     assert total(text, "flowmesh_backlog_actions", pool="empty") == 3
     assert total(text, "flowmesh_backlog_seconds", pool="empty") > 0
