@@ -94,10 +94,10 @@ def _value_problems(contract: EngineContract, params: Mapping[str, Any]) -> Iter
     least, most = params.get("minTokens"), params.get("maxTokens")
     if least and most is not None and least > most:
         yield "minTokens", f"minTokens is {least}, more than maxTokens, which is {most}"
-    for param in contract.params:
-        if param.required and param.items and params.get(param.name) == []:
-            named = ", ".join(map(str, param.items))
-            yield param.name, f"{param.name} is empty: name one of {named}"
+    for listed in contract.params:
+        if listed.required and listed.items and params.get(listed.name) == []:
+            named = ", ".join(map(str, listed.items))
+            yield listed.name, f"{listed.name} is empty: name one of {named}"
     if params.get("reasoning") is not None and params.get("jsonSchema") is not None:
         yield "reasoning", "a completion that jsonSchema holds from its start has no reasoning"
     taken: dict[str, str] = {}

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flowmesh_core.serving.queue.call_queue import RECENT_CALLS, CallAdmission, CallQueue
+from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
 
 
 def test_the_earliest_deadline_runs_next_and_equal_ones_in_order() -> None:
@@ -59,36 +59,27 @@ def test_a_tenant_with_fewer_calls_takes_the_last_place_of_the_tenant_with_most(
     queue = CallQueue(1)
     for call_id in ("a1", "a2", "a3"):
         queue.add(call_id, 9.0, "a")
+    assert queue.add("b0", 9.0, "b") is CallAdmission.WAITS
     assert queue.add("b1", 9.0, "b") is CallAdmission.FULL
     assert queue.displaced_by("a") is None
     assert queue.displaced_by("b") == "a3"
     queue.remove("a3")
     assert queue.add("b1", 9.0, "b") is CallAdmission.WAITS
-    assert queue.displaced_by("b") is None  # one each waits; a swap would change nothing
-    assert queue.displaced_by("c") == "a2"
+    assert queue.displaced_by("b") is None  # two each; a swap would change nothing
+    assert queue.displaced_by("c") == "b1"
 
 
-def test_the_tenant_with_most_calls_leaves_a_place_to_each_that_called_recent() -> None:
+def test_a_tenant_with_fewer_calls_has_a_place_and_no_other_call_is_refused_for_it() -> None:
     queue = CallQueue(2)
-    queue.add("b1", 9.0, "b")
-    queue.remove("b1")
-    admissions = [queue.add(f"a{n}", 9.0, "a") for n in range(6)]
-    assert admissions == [*[CallAdmission.RUNS] * 2, *[CallAdmission.WAITS] * 3, CallAdmission.FULL]
-    assert queue.add("b2", 9.0, "b") is CallAdmission.WAITS  # and no call of the other is refused
+    admissions = [queue.add(f"a{n}", 9.0, "a") for n in range(7)]
+    assert admissions == [*[CallAdmission.RUNS] * 2, *[CallAdmission.WAITS] * 4, CallAdmission.FULL]
+    assert queue.add("b0", 9.0, "b") is CallAdmission.WAITS
+    assert queue.add("b1", 9.0, "b") is CallAdmission.WAITS
+    assert queue.add("b2", 9.0, "b") is CallAdmission.FULL  # half as many more, and no further one
+    assert queue.displaced_by("b") == "a5"
     queue.remove("a0")
     assert queue.take() == "a2"
-    assert queue.add("a7", 9.0, "a") is CallAdmission.FULL  # for the next call of the other
-
-
-def test_a_tenant_that_has_not_called_for_long_has_no_place_left_free() -> None:
-    queue = CallQueue(1)
-    queue.add("b", 9.0, "b")
-    queue.remove("b")
-    for number in range(RECENT_CALLS):
-        queue.add(f"a{number}", 9.0, "a")
-        queue.remove(f"a{number}")
-    admissions = [queue.add(f"late{n}", 9.0, "a") for n in range(3)]
-    assert admissions == [CallAdmission.RUNS, CallAdmission.WAITS, CallAdmission.WAITS]
+    assert queue.add("a7", 9.0, "a") is CallAdmission.FULL  # the others wait beyond its places
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(0, 9)), max_size=80))
@@ -114,4 +105,5 @@ def test_a_call_that_runs_is_never_displaced() -> None:
         queue.add(call_id, 9.0, "a")
     for number in range(4):
         queue.add(f"b{number}", 9.0, "b")
-    assert queue.displaced_by("c") == "b2"
+    assert queue.displaced_by("c") == "b3"
+    assert queue.displaced_by("a") == "b3"

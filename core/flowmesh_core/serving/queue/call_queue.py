@@ -2,18 +2,18 @@
 
 A hub has one for each engine instance. It never waits to fill a batch: a call begins at once where
 fewer than ``calls_max`` run. The others wait by deadline, the earliest first, and at most twice
-``calls_max`` of them. The tenant with most calls leaves a place free for each other tenant that has
-called recently, so that the next call of that one waits without another being refused for it. Where
-no place is left all the same, a tenant with fewer calls takes that of a call that waits, of the
-tenant with most: routers do not know what other routers have sent.
+``calls_max`` of them. Half as many more places are for tenants that have fewer calls than the one
+with most, so that the next call of such a tenant waits, and no other call is refused for it after
+it has waited. Where these are taken too, it takes the place of a call of the tenant with most:
+routers do not know what other routers have sent.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from enum import StrEnum
 
 QUEUED_PER_RUNNING = 2
-RECENT_CALLS = 100
-"""So many calls, the last that were admitted, show which tenants call."""
+_MORE_OF_OTHERS = 0.5
+"""Further places, as a share of the others, for tenants that do not have most calls."""
 
 
 class CallAdmission(StrEnum):
@@ -37,7 +37,6 @@ class CallQueue:
         self.running: set[str] = set()
         self._waiting: dict[str, float] = {}
         self._tenants: dict[str, str] = {}
-        self._recent: deque[str] = deque(maxlen=RECENT_CALLS)
 
     @property
     def queued(self) -> int:
@@ -46,33 +45,25 @@ class CallQueue:
 
     @property
     def queued_max(self) -> int:
-        """Calls that may wait."""
+        """Calls that may wait, without the further places of tenants with fewer calls."""
         return QUEUED_PER_RUNNING * self.calls_max
 
     def add(self, call_id: str, deadline_s: float, tenant: str = "") -> CallAdmission:
         """Admits a call of a tenant to run or to wait, or refuses it."""
         if len(self.running) < self.calls_max and not self._waiting:
             self.running.add(call_id)
-            self._admitted(call_id, tenant)
+            self._tenants[call_id] = tenant
             return CallAdmission.RUNS
-        if len(self._waiting) >= self.queued_max - self._left_free_by(tenant):
+        if len(self._waiting) >= self._places_of(tenant):
             return CallAdmission.FULL
         self._waiting[call_id] = deadline_s
-        self._admitted(call_id, tenant)
+        self._tenants[call_id] = tenant
         return CallAdmission.WAITS
 
-    def _admitted(self, call_id: str, tenant: str) -> None:
-        self._tenants[call_id] = tenant
-        self._recent.append(tenant)
-
-    def _left_free_by(self, tenant: str) -> int:
-        """Places that a tenant leaves to others: none unless it has most calls, at most half."""
+    def _places_of(self, tenant: str) -> int:
         counts = Counter(self._tenants.values())
-        own = counts[tenant]
-        if own < max(counts.values(), default=0):
-            return 0
-        others = sum(counts[other] < own for other in set(self._recent))
-        return min(others, self.queued_max // 2)
+        has_most = counts[tenant] >= max(counts.values(), default=0)
+        return int(self.queued_max * (1.0 if has_most else 1.0 + _MORE_OF_OTHERS))
 
     def displaced_by(self, tenant: str) -> str | None:
         """Returns the waiting call whose place a call of this tenant takes; None if there is none.
