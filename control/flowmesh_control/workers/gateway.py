@@ -15,7 +15,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
 
 from aiohttp import WSMsgType, web
 from msgspec.structs import replace
@@ -27,6 +26,7 @@ from flowmesh_control.loop.clock import Clock
 from flowmesh_control.workers.dropped_items import DropCounters
 from flowmesh_control.workers.given_attempts import GivenAttempts, TokenIssuer
 from flowmesh_control.workers.join_checks import REASON_CHARS, JoinChecks, Refusal
+from flowmesh_control.workers.known_worker import KnownWorker
 from flowmesh_control.workers.message_intake import DroppedItems, DropReason
 from flowmesh_control.workers.message_reading import Unreadable, read_message
 from flowmesh_control.workers.ports import Telemetry, WorkerLog
@@ -65,26 +65,6 @@ HELLO_WITHIN_S = 10.0
 _FORBIDDEN = 403
 LAG_S = 2.0
 """If the control plane itself was suspended for this long, no worker counts as silent."""
-
-
-@dataclass(slots=True)
-class _KnownWorker:
-    """A worker that has joined and is not lost.
-
-    Attributes:
-        proven_pool: the pool that its token is for, ``*`` for any; ``trust`` is that pool's.
-        seen_s: when it synchronised last, by the gateway's clock.
-        session: None while it is not connected.
-        rate: what it has sent of late, over all its connections.
-    """
-
-    incarnation: str
-    pool: str
-    proven_pool: str
-    trust: int
-    seen_s: float
-    session: WorkerSession | None
-    rate: ReceiveRate
 
 
 PoolTrust = Callable[[str], int]
@@ -162,7 +142,7 @@ class WorkerGateway:
         self._knows = knows
         self._wall_clock = wall_clock
         self._trust_of = trust_of
-        self._known: dict[str, _KnownWorker] = {}
+        self._known: dict[str, KnownWorker] = {}
         self._closing: set[asyncio.Future[None]] = set()
         self._checked_at = time.monotonic()
         self.drops = DropCounters()
@@ -369,25 +349,8 @@ class WorkerGateway:
                 "tries again by itself, and if it persists, see the pool's condition Accepted",
                 final=False,
             )
-        return self._refusal_of_name(hello)
-
-    def _refusal_of_name(self, hello: Hello) -> Refusal | None:
-        """Refuses a name that another worker has; it has it until it is lost."""
         known = self._known.get(hello.shape.name)
-        if known is None:
-            return None
-        if known.pool != hello.shape.pool:
-            return Refusal(
-                f"the name {hello.shape.name!r} belongs to a worker of another pool; "
-                "give this one another name",
-                final=False,
-            )
-        if known.session is not None and known.incarnation != hello.incarnation:
-            return Refusal(
-                f"a worker named {hello.shape.name!r} is connected; give this one another name",
-                final=False,
-            )
-        return None
+        return None if known is None else known.refusal(hello)
 
     def _bound(self, hello: Hello, identity: WorkerIdentity) -> Hello:
         """Returns a Hello with its pool's trust, within what that declares and its pod's age."""
@@ -421,7 +384,7 @@ class WorkerGateway:
         links = WorkerLinks(self._link_signer, self._wall_clock, *identity)
         session = WorkerSession(hello, socket, epoch=self._epoch, given=given, links=links)
         rate = self._known[name].rate if name in self._known else ReceiveRate()
-        self._known[name] = known = _KnownWorker(
+        self._known[name] = known = KnownWorker(
             hello.incarnation,
             hello.shape.pool,
             proven_pool,
@@ -499,7 +462,7 @@ class WorkerGateway:
             self._post(ProtocolViolated(session.name, str(problem)))
         await session.close(f"a message was not read: {text}; send the full state")
 
-    async def _pause(self, known: _KnownWorker, size_bytes: int, items: int) -> None:
+    async def _pause(self, known: KnownWorker, size_bytes: int, items: int) -> None:
         """Stops reading for as long as the worker has sent too much; it is not silent then."""
         now_s = self._clock()
         pause_s = known.rate.pause_s(now_s, size_bytes, items)
