@@ -171,5 +171,5 @@ async def test_the_hub_does_what_the_simulated_one_did(seed: int) -> None:
 async def test_a_hub_whose_queue_keeps_no_place_for_other_tenants_is_noticed() -> None:
     log = recorded_hub(1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CallQueue, "displaced_by", lambda *_: None)
+        patch.setattr(CallQueue, "_places_of", lambda queue, _: queue.queued_max)
         assert await different_turns(log)
