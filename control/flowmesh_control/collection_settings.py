@@ -18,8 +18,8 @@ class CollectionSettings:
 
     Attributes:
         interval_s: from one collection to the next; 0 for none but those that users ask for.
-        grace_s: no blob younger than this is deleted. Whoever writes to the store must have opened
-            it with the same grace.
+        grace_s: no blob younger than this is deleted. Each writer must have opened the store
+            with the same grace.
         bytes_max: the most bytes of blobs in use and of results; above it the results that were
             used least recently are deleted. 0 for no bound.
         result_ttl_s: how long results are valid where their cache policy has no ttl.
