@@ -1,6 +1,5 @@
 """``fmesh bill`` and ``fmesh export focus``: what namespaces paid in a period."""
 
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC
@@ -13,6 +12,7 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.verbs.focus import FocusDataset
 from flowmesh_cli.verbs.receipts import note_unreadable
 from flowmesh_cli.verbs.times import read_time
@@ -72,15 +72,7 @@ def export_focus(
     terminal = Terminal(as_json=False)
     dataset = FocusDataset(_charges(terminal, period, place).charges, account)
     data = dataset.to_csv() if format_ == "csv" else dataset.to_parquet()
-    if out is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        out.write_bytes(data)
-    except OSError as e:
-        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
-    terminal.note(f"{formatting.count(len(dataset.rows), 'row')} -> {out}")
+    write_export(data, out, formatting.count(len(dataset.rows), "row"))
 
 
 def _charges(terminal: Terminal, period: Period, place: Target) -> ChargePage:

@@ -1,6 +1,5 @@
 """``fmesh trace`` and ``fmesh replay``: exports recorded runs and simulates them elsewhere."""
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -9,9 +8,8 @@ from flowmesh_api.v1.trace import RecordedRun
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import CliError
-from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
@@ -36,15 +34,7 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
             http.get(f"/v1/runs/{uid}/trace", RecordedRun) for uid in dict.fromkeys(found)
         ]
     data = write_recording(anonymous(recorded_runs))
-    if out is None:
-        sys.stdout.buffer.write(data)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        out.write_bytes(data)
-    except OSError as e:
-        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
-    Terminal(as_json=False).note(f"{formatting.count(len(recorded_runs), 'run')} -> {out}")
+    write_export(data, out, formatting.count(len(recorded_runs), "run"))
 
 
 def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json: bool) -> None:
