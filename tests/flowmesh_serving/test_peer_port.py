@@ -69,6 +69,14 @@ async def test_a_hub_without_a_port_has_everything_relayed(tmp_path: Path) -> No
     assert hub._stages.peers.name == ""
 
 
+async def test_a_hub_that_has_closed_has_no_value_that_came_early(tmp_path: Path) -> None:
+    async with hub_with_port(tmp_path, "w-1") as (hub, _), hub_with_port(tmp_path, "w-2") as other:
+        second, port = other
+        large = deliver(hub, port, LARGE)
+        await until(lambda: large == ["peer"] and second._stages._early.size > 0)
+    assert second._stages._early.size == 0
+
+
 @pytest.mark.slow
 async def test_a_link_ends_with_the_certificate_that_made_it(tmp_path: Path) -> None:
     async with hub_with_port(tmp_path, "w-1") as (hub, _), hub_with_port(tmp_path, "w-2") as other:

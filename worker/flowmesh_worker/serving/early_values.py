@@ -63,6 +63,11 @@ class EarlyValues:
             self._remove(early)
         return found
 
+    def close(self) -> None:
+        """Drops all; their senders see the end of their links."""
+        for early in list(self._waiting):
+            self._remove(early)
+
     def _expire(self, early: EarlyValue) -> None:
         self._remove(early)
         early.refuse()

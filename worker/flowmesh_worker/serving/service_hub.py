@@ -170,7 +170,7 @@ class ServiceHub:
             group.close()
         for instance in self._instances.values():
             instance.close()
-        self._stages.peers.close()
+        self._stages.close()
 
     # -- as a CallReceiver -----------------------------------------------------------------------
 

@@ -97,6 +97,11 @@ class StageRequests:
         """Returns how many requests run here."""
         return len(self._requests)
 
+    def close(self) -> None:
+        """Disconnects from other hubs, and drops the values that wait for a request."""
+        self.peers.close()
+        self._early.close()
+
     def use_graph(self, link: RouterLink, graph: ServiceGraph) -> None:
         """Loads a graph of a router, and forgets its oldest one where it has many."""
         loaded = LoadedGraph(graph)
