@@ -26,6 +26,7 @@ from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.units import DEFAULT_TRUST
 from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.policies import POLICIES
+from flowmesh_sim.policies.signals import SIGNALS
 from flowmesh_sim.workloads.group_a import GROUP_A
 from flowmesh_sim.workloads.group_b import GROUP_B
 from flowmesh_sim.workloads.workflow_shapes import SHAPES
@@ -87,7 +88,8 @@ class PoolSpec(ScenarioModel):
             ``maximum`` limit autoscaling.
         machines: the available machines; further workers wait until one is free.
         devices: of each worker.
-        autoscale: whether the shipped capacity signal changes the number of workers.
+        autoscale: whether the scenario's signal changes the number of workers.
+        stabilization_s: how long a worker that is no longer needed stays.
         prewarm: whether workers prewarm engines ahead of work, as on a cluster; a laptop's
             workers load engines on demand.
         trust: of its workers.
@@ -292,6 +294,7 @@ class Scenario(ScenarioModel):
         sharing: who shares results: ``private`` to a tenant, every other tenant in one ``group``,
             or ``all``; with ``never`` nothing is reused, not even within a tenant.
         policy_options: arguments of the policy's constructor.
+        signal: what decides how many workers the pools with ``autoscale`` have.
         facts: constants that differ from ``kernel/constants.yaml``, by path.
         limit_s: virtual seconds after which a run that has not ended counts as lost.
     """
@@ -306,6 +309,7 @@ class Scenario(ScenarioModel):
     seed: int = 0
     policy: str = "shipped"
     policy_options: dict[str, float] = {}
+    signal: str = "shipped"
     sharing: Literal["never", "private", "group", "all"] = "all"
     facts: dict[str, FiniteFloat] = {}
     limit_s: Positive = 7 * 86400.0
@@ -315,6 +319,10 @@ class Scenario(ScenarioModel):
         if self.policy not in POLICIES:
             raise ValueError(
                 f"policy: no policy {self.policy!r}{did_you_mean(self.policy, POLICIES)}"
+            )
+        if self.signal not in SIGNALS:
+            raise ValueError(
+                f"signal: no signal {self.signal!r}{did_you_mean(self.signal, SIGNALS)}"
             )
         pools = [p.name for p in self.pools]
         if not pools or len(set(pools)) < len(pools):

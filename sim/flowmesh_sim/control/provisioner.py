@@ -1,31 +1,23 @@
-"""Pools of simulated workers: started with a delay, drained, scaled by the shipped signal."""
+"""Pools of simulated workers: started with a delay, drained, scaled by a signal."""
 
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from flowmesh_core.autoscaling.backlog import signal_of
-from flowmesh_core.autoscaling.engine_relocation import EngineRelocation
-from flowmesh_core.autoscaling.pool_model import PoolView
-from flowmesh_core.autoscaling.pool_size import PoolSizer
-from flowmesh_core.autoscaling.pool_supply import PoolSupply
-from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.machine.events import CordonChanged, PrewarmPlanChanged
-from flowmesh_core.machine.fleet_snapshot import snapshot
-from flowmesh_core.machine.prewarm import forecast_demand, prewarm_is_current
+from flowmesh_core.machine.prewarm import prewarm_is_current
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_sim.policies.signals import ScaledPool, Signal
 from flowmesh_sim.scenario import PoolSpec
 from flowmesh_sim.workers.context import WorkerContext
 from flowmesh_sim.workers.worker import SimWorker
 
 if TYPE_CHECKING:
     from flowmesh_core.catalog.catalog import Catalog
-
-SCALE_EVERY_S = 5.0
 
 
 class SimPool:
@@ -58,8 +50,6 @@ class SimPool:
         self._without_machine = 0
         self.waited_s: list[float] = []
         self._disks: list[dict[Digest, int]] = []
-        self.supply = PoolSupply()
-        self.hysteresis = PoolSizer(target_s=spec.target_s, stabilization_s=spec.stabilization_s)
         self.shape = self._shape(fabric.catalog)
 
     def _shape(self, catalog: "Catalog") -> WorkerShape:
@@ -190,13 +180,13 @@ def _named(shape: WorkerShape, name: str) -> WorkerShape:
 
 
 class Provisioner:
-    """Scales all pools every few seconds, and plans which engines to prewarm."""
+    """Scales all pools, and has engines prewarmed, as a signal decides."""
 
-    def __init__(self, fabric: SimulatedFabric, pools: list[SimPool]) -> None:
+    def __init__(self, fabric: SimulatedFabric, pools: list[SimPool], signal: Signal) -> None:
         """Starts the initial workers of every pool."""
         self._fabric = fabric
         self.pools = pools
-        self._relocation = EngineRelocation()
+        self._signal = signal
         for pool in pools:
             for _ in range(pool.spec.workers):
                 if pool.spec.after_s:
@@ -205,54 +195,46 @@ class Provisioner:
                     pool.make()
         self._declared = [p for p in pools if p.spec.autoscale or p.spec.prewarm]
         if self._declared:
-            fabric.engine.after(SCALE_EVERY_S, self._scale)
+            fabric.engine.after(signal.every_s, self._scale)
 
     def living(self) -> list[SimWorker]:
         """Returns every running worker, in order of pools and names."""
         return [w for pool in self.pools for _, w in sorted(pool.workers.items())]
 
     def _scale(self) -> None:
-        self._fabric.engine.after(SCALE_EVERY_S, self._scale)
+        self._fabric.engine.after(self._signal.every_s, self._scale)
         control = self._fabric.control
         if control is None:
             return
         now_s = control.now_s()
-        views = [self._view(pool, now_s) for pool in self._declared]
         state = control.machine.state
-        seen, warm = snapshot(state, now_s), forecast_demand(state, now_s)
-        signal = signal_of(seen, state.model, views, warm, self._relocation)
+        decision = self._signal.decide(state, [_scaled(pool) for pool in self._declared], now_s)
         cordoned: set[str] = set()
-        for pool, view in zip(self._declared, views, strict=True):
-            if not pool.spec.autoscale:
-                continue
-            current = sum(not w.draining for w in pool.workers.values()) + pool.coming
-            sizes = pool.hysteresis.sizes(view, signal.backlogs[view.name], current, now_s)
-            pool.resize(sizes.workers)
-            cordoned |= pool.surplus(sizes.needed)
+        for pool in self._declared:
+            size = decision.sizes.get(pool.spec.name)
+            if size is not None:
+                pool.resize(size.workers)
+                cordoned |= pool.surplus(size.needed)
         if cordoned != state.cordoned:
             control.post(CordonChanged(frozenset(cordoned)))
-        prewarmed = {pool.spec.name for pool in self._declared if pool.spec.prewarm}
-        openings = prewarm_plan(
-            [w for w in seen.workers if w.shape.pool in prewarmed], warm, signal.homes
-        )
-        if not prewarm_is_current(state, openings):
-            control.post(PrewarmPlanChanged(openings))
+        if not prewarm_is_current(state, decision.prewarm):
+            control.post(PrewarmPlanChanged(dict(decision.prewarm)))
 
-    @staticmethod
-    def _view(pool: SimPool, now_s: float) -> PoolView:
-        spec = pool.spec
-        most = spec.maximum or max(1, spec.workers)
-        least = spec.minimum if spec.autoscale else most
-        living = sum(not w.draining for w in pool.workers.values())
-        requested = max(living + pool.coming, least)
-        return PoolView(
-            spec.name,
-            pool.shape,
-            least,
-            most,
-            pool.start_s,
-            spec.target_s,
-            spec.stabilization_s,
-            pool.local,
-            pool.supply.most(living, requested, pool.start_s, now_s),
-        )
+
+def _scaled(pool: SimPool) -> ScaledPool:
+    spec = pool.spec
+    most = spec.maximum or max(1, spec.workers)
+    return ScaledPool(
+        name=spec.name,
+        shape=pool.shape,
+        minimum=spec.minimum if spec.autoscale else most,
+        maximum=most,
+        start_s=pool.start_s,
+        target_s=spec.target_s,
+        keep_alive_s=spec.stabilization_s,
+        local=pool.local,
+        living=sum(not w.draining for w in pool.workers.values()),
+        coming=pool.coming,
+        is_scaled=spec.autoscale,
+        prewarms=spec.prewarm,
+    )

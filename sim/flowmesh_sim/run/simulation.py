@@ -23,6 +23,7 @@ from flowmesh_sim.models.content import SimContents
 from flowmesh_sim.models.devices import HardwareCatalog
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.policies import Policy, policy_named
+from flowmesh_sim.policies.signals import SIGNALS
 from flowmesh_sim.run.arrivals import Workload
 from flowmesh_sim.run.measurements import MeasuredMoment, Measures, SimulationResult, phases, spread
 from flowmesh_sim.scenario import ControlSpec, Scenario
@@ -102,7 +103,9 @@ class Simulation:
         self.duties = duties(self.hardware, fabric.store.contents, fabric.catalog)
         around = self._around()
         self.provisioner = Provisioner(
-            fabric, [SimPool(p, fabric, self.hardware, around) for p in scenario.pools]
+            fabric,
+            [SimPool(p, fabric, self.hardware, around) for p in scenario.pools],
+            SIGNALS[scenario.signal](),
         )
         self.checker.provisioner = self.provisioner
         self.loads: list[LoadSource] = [

@@ -1,0 +1,14 @@
+"""What decides how many workers simulated pools have: the shipped autoscaling and the baselines."""
+
+from collections.abc import Callable
+
+from flowmesh_sim.policies.signals.horizontal_pod_autoscaler import HpaSignal
+from flowmesh_sim.policies.signals.shipped_signal import ShippedSignal
+from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, Signal, WantedSize
+
+SIGNALS: dict[str, Callable[[], Signal]] = {
+    "shipped": ShippedSignal,
+    "hpa": HpaSignal,
+}
+
+__all__ = ["SIGNALS", "ScaledPool", "ScalingDecision", "Signal", "WantedSize"]
