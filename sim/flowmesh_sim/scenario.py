@@ -324,6 +324,10 @@ class Scenario(ScenarioModel):
             raise ValueError(
                 f"signal: no signal {self.signal!r}{did_you_mean(self.signal, SIGNALS)}"
             )
+        if self.signal == "frozen" and (
+            self.services or any(p.spot or p.machines is not None for p in self.pools)
+        ):
+            raise ValueError("signal: the frozen one knows no services, spot workers or machines")
         pools = [p.name for p in self.pools]
         if not pools or len(set(pools)) < len(pools):
             raise ValueError("pools: give at least one, each with a name of its own")

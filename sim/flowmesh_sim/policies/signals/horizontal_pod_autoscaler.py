@@ -10,13 +10,16 @@ The algorithm is that of the documentation of Kubernetes
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, inf
+from typing import TYPE_CHECKING
 
 from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.constraints import unmet
-from flowmesh_core.units import Digest
 from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, WantedSize
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
 
 SYNC_PERIOD_S = 15.0
 """``--horizontal-pod-autoscaler-sync-period``, by default."""
@@ -132,8 +135,7 @@ class HpaSignal:
 
 
 def _actions(seen: Snapshot, pools: Sequence[ScaledPool]) -> Mapping[str, int]:
-    """Returns the ready and running actions of each pool; those that no pool can run are in none.
-    """
+    """Returns the ready and running actions of each pool, without what no pool can run."""
     found = Counter[str]()
     for worker in seen.workers:
         found[worker.shape.pool] += sum(i.assigned for i in worker.instances.values())

@@ -1,0 +1,114 @@
+"""The frozen copy of the autoscaling signal that shipped when the baselines were committed."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from flowmesh_core.errors import SpecError
+from flowmesh_core.machine.state import State
+from flowmesh_sim.policies.baselines import with_baseline
+from flowmesh_sim.policies.signals import SIGNALS, ScaledPool, ScalingDecision
+from flowmesh_sim.policies.signals.frozen import FrozenSignal
+from flowmesh_sim.policies.signals.shipped_signal import ShippedSignal
+from flowmesh_sim.run.simulation import Simulation
+from flowmesh_sim.scenario import scenario_of
+
+DEVICES = ("h100-nvl", "4090-48", "4090")
+FALLING = {"kind": "decaying", "perMinute": 30.0, "toPerMinute": 0.2}
+
+
+def document(**load: Any) -> dict[str, Any]:
+    return {
+        "name": "small",
+        "pools": [
+            {"name": device, "device": device, "workers": 2, "disk": "reused"} for device in DEVICES
+        ],
+        "load": [{"shapes": ["group-a"], "runs": 20, "arrivals": FALLING, **load}],
+        "control": {"tickS": 1.0, "syncIntervalS": 3.0},
+    }
+
+
+class Compared:
+    """Decides as the shipped signal, and checks that the frozen one decides the same."""
+
+    every_s = ShippedSignal.every_s
+    decisions = 0
+
+    def __init__(self) -> None:
+        self._shipped, self._frozen = ShippedSignal(), FrozenSignal()
+
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+        frozen = self._frozen.decide(state, pools, now_s)
+        shipped = self._shipped.decide(state, pools, now_s)
+        assert frozen == shipped
+        Compared.decisions += 1
+        return shipped
+
+
+@pytest.mark.parametrize(
+    ("baseline", "load", "keep_alive_s"),
+    [
+        ("shipped", {"shapes": ["group-b"], "rows": 12}, 30.0),
+        ("shipped", {"optimize": "cost"}, 300.0),
+        ("fifo", {"optimize": "latency", "deadlineS": 600.0}, 60.0),
+        ("random-placement", {"rows": 96, "arrivals": {"kind": "at-once"}}, 120.0),
+    ],
+)
+def test_today_the_frozen_signal_decides_exactly_as_the_shipped_one(
+    monkeypatch: pytest.MonkeyPatch, baseline: str, load: dict[str, Any], keep_alive_s: float
+) -> None:
+    """Whoever changes the shipped signal deletes this test; the next one stays."""
+    monkeypatch.setitem(SIGNALS, "compared", Compared)
+    monkeypatch.setattr(Compared, "decisions", 0)
+    changed = with_baseline(
+        document(**load), baseline, signal="compared", keep_alive_s=keep_alive_s
+    )
+    Simulation(scenario_of(changed), seed=1).run()
+    assert Compared.decisions > 20
+
+
+class Recorded(FrozenSignal):
+    """Remembers when it changed the sizes of the pools."""
+
+    changes: list[tuple[float, tuple[int, ...]]]
+
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+        decision = super().decide(state, pools, now_s)
+        sizes = tuple(decision.sizes[device].workers for device in DEVICES)
+        if not self.changes or self.changes[-1][1] != sizes:
+            self.changes.append((now_s % 1e6, sizes))
+        return decision
+
+
+def test_the_frozen_signal_decides_what_it_decided_when_it_was_frozen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A better signal must not change this; a change of what is simulated may."""
+    monkeypatch.setitem(SIGNALS, "recorded", Recorded)
+    monkeypatch.setattr(Recorded, "changes", [], raising=False)
+    load = {"shapes": ["group-a", "group-b"], "runs": 30, "optimize": "cost"}
+    changed = with_baseline(document(**load), "fifo", signal="recorded", keep_alive_s=30.0)
+    Simulation(scenario_of(changed), seed=1).run()
+    assert Recorded.changes == [
+        (5.0, (0, 0, 0)),
+        (10.0, (0, 1, 0)),
+        (15.0, (0, 2, 0)),
+        (25.0, (0, 2, 1)),
+        (115.0, (0, 2, 2)),
+        (140.0, (1, 2, 2)),
+        (315.0, (0, 2, 2)),
+        (370.0, (0, 1, 2)),
+        (390.0, (0, 2, 2)),
+        (400.0, (0, 2, 1)),
+        (490.0, (0, 1, 1)),
+        (690.0, (0, 1, 0)),
+    ]
+
+
+@pytest.mark.parametrize("pool", [{"spot": True}, {"machines": 1}])
+def test_what_the_frozen_signal_does_not_know_is_refused(pool: dict[str, Any]) -> None:
+    changed = with_baseline(document(), "fifo", signal="frozen")
+    changed["pools"][0].update(pool)
+    with pytest.raises(SpecError, match="the frozen one knows no"):
+        scenario_of(changed)
