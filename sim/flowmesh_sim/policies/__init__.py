@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_sim.policies.fifo import Fifo
+from flowmesh_sim.policies.halo import Halo
+from flowmesh_sim.policies.helium import Helium
 from flowmesh_sim.policies.monolithic import Monolithic
 from flowmesh_sim.policies.policy import Policy
 from flowmesh_sim.policies.random_placement import RandomPlacement
@@ -24,6 +26,8 @@ POLICIES: dict[str, Callable[..., Policy]] = {
     "round-robin": RoundRobin,
     "random-placement": RandomPlacement,
     "unbatched": Unbatched,
+    "halo": Halo,
+    "helium": Helium,
 }
 
 __all__ = ["POLICIES", "Policy", "policy_named"]

@@ -45,6 +45,8 @@ BASELINES: dict[str, Baseline] = {
     "fifo-sharing": Baseline("FIFO with sharing", "fifo", "all"),
     "static-routing": Baseline("static routing", "static-routing", "all"),
     "random-placement": Baseline("random placement", "random-placement", "all", replicas=True),
+    "halo": Baseline("Halo's order", "halo", "all"),
+    "helium": Baseline("Helium's order", "helium", "all"),
     ALWAYS_ON: Baseline("always on", "shipped", "all", replicas=True, is_elastic=False),
 }
 """By name: what the shipped policy is compared with, and the shipped policy itself."""
@@ -54,7 +56,7 @@ def with_baseline(
     document: Mapping[str, Any],
     name: str,
     *,
-    signal: str = "frozen",
+    signal: str,
     keep_alive_s: float = 300.0,
 ) -> dict[str, Any]:
     """Returns a scenario, as plain values, with a baseline in place of its policy.

@@ -23,10 +23,6 @@ class Fifo:
         for action in filling.due():
             if full[action.signature]:
                 continue
-            for account in filling.accounts:
-                if filling.able(account, action) and filling.has_capacity(account, action):
-                    filling.place(account, action)
-                    break
-            else:
+            if not filling.place_first(action):
                 full[action.signature] += not action.isolate
         return filling.decision()

@@ -31,7 +31,7 @@ class CapacityTracker:
         self.accounts = [a for a in open_accounts(snapshot.workers) if not a.view.draining]
         self._batches: dict[tuple[str, Digest], list[ReadyAction]] = {}
         self._able: dict[tuple[Digest, str], bool] = {}
-        self.free = [a for a in self.accounts if not self._device_works(a)]
+        self.free = [a for a in self.accounts if not self.device_work(a)]
 
     def due(self) -> Iterator[ReadyAction]:
         """Yields the ready actions that are not in backoff, in order of readiness."""
@@ -64,9 +64,10 @@ class CapacityTracker:
     def _needs_device(self, signature: Digest) -> bool:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
-    def _device_works(self, account: WorkerCapacity) -> bool:
+    def device_work(self, account: WorkerCapacity) -> set[Digest]:
+        """Returns the signatures whose actions the worker's device has from earlier decisions."""
         instances = account.view.instances.items()
-        return any(instance.assigned and self._needs_device(s) for s, instance in instances)
+        return {s for s, instance in instances if instance.assigned and self._needs_device(s)}
 
     def place(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action on a worker."""
@@ -74,6 +75,14 @@ class CapacityTracker:
         if account in self.free and self.on_device(action):
             self.free.remove(account)
         self._batches.setdefault((account.view.name, action.signature), []).append(action)
+
+    def place_first(self, action: ReadyAction) -> bool:
+        """Places an action on the first worker that can run it, and returns whether one can."""
+        for account in self.accounts:
+            if self.able(account, action) and self.has_capacity(account, action):
+                self.place(account, action)
+                return True
+        return False
 
     def decision(self) -> Decision:
         """Returns the placements; baselines give no rejections."""

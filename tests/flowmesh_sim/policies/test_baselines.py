@@ -68,6 +68,6 @@ def test_fifo_shares_results_only_where_it_says_so() -> None:
 
 def test_an_unknown_baseline_or_signal_is_named() -> None:
     with pytest.raises(FlowMeshError, match="did you mean 'fifo'"):
-        with_baseline(document(), "fifa")
+        with_baseline(document(), "fifa", signal="hpa")
     with pytest.raises(SpecError, match="did you mean 'hpa'"):
         scenario_of(with_baseline(document(), "fifo", signal="hpaa"))

@@ -8,7 +8,7 @@ import pytest
 from flowmesh_core.errors import SpecError
 from flowmesh_core.machine.state import State
 from flowmesh_sim.policies.baselines import with_baseline
-from flowmesh_sim.policies.signals import SIGNALS, ScaledPool, ScalingDecision
+from flowmesh_sim.policies.signals import SIGNALS, ScaledPool, SignalDecision
 from flowmesh_sim.policies.signals.frozen import FrozenSignal
 from flowmesh_sim.policies.signals.shipped_signal import ShippedSignal
 from flowmesh_sim.run.simulation import Simulation
@@ -38,7 +38,7 @@ class Compared:
     def __init__(self) -> None:
         self._shipped, self._frozen = ShippedSignal(), FrozenSignal()
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         frozen = self._frozen.decide(state, pools, now_s)
         shipped = self._shipped.decide(state, pools, now_s)
         assert frozen == shipped
@@ -73,7 +73,7 @@ class Recorded(FrozenSignal):
 
     changes: list[tuple[float, tuple[int, ...]]]
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         decision = super().decide(state, pools, now_s)
         sizes = tuple(decision.sizes[device].workers for device in DEVICES)
         if not self.changes or self.changes[-1][1] != sizes:

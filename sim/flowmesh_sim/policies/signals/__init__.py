@@ -5,7 +5,7 @@ from collections.abc import Callable
 from flowmesh_sim.policies.signals.frozen import FrozenSignal
 from flowmesh_sim.policies.signals.horizontal_pod_autoscaler import HpaSignal
 from flowmesh_sim.policies.signals.shipped_signal import ShippedSignal
-from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, Signal, WantedSize
+from flowmesh_sim.policies.signals.signal import ScaledPool, Signal, SignalDecision, WantedSize
 
 SIGNALS: dict[str, Callable[[], Signal]] = {
     "shipped": ShippedSignal,
@@ -13,4 +13,4 @@ SIGNALS: dict[str, Callable[[], Signal]] = {
     "hpa": HpaSignal,
 }
 
-__all__ = ["SIGNALS", "ScaledPool", "ScalingDecision", "Signal", "WantedSize"]
+__all__ = ["SIGNALS", "ScaledPool", "Signal", "SignalDecision", "WantedSize"]

@@ -16,7 +16,7 @@ from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.constraints import unmet
-from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, WantedSize
+from flowmesh_sim.policies.signals.signal import ScaledPool, SignalDecision, WantedSize
 
 if TYPE_CHECKING:
     from flowmesh_core.units import Digest
@@ -109,7 +109,7 @@ class HpaSignal:
     def __init__(self) -> None:
         self._autoscalers: dict[str, HorizontalPodAutoscaler] = {}
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         """Returns what each pool's autoscaler desires, and no fewer workers than are busy."""
         seen = snapshot(state, now_s)
         metric, busy = _actions(seen, pools), Counter[str]()
@@ -127,7 +127,7 @@ class HpaSignal:
                 )
                 workers = max(desired, min(pool.current, busy[pool.name]))
                 sizes[pool.name] = WantedSize(workers, workers)
-        return ScalingDecision(sizes)
+        return SignalDecision(sizes)
 
     def _autoscaler(self, pool: ScaledPool) -> HorizontalPodAutoscaler:
         new = HorizontalPodAutoscaler(window_s=pool.keep_alive_s)

@@ -11,7 +11,7 @@ from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.prewarm import forecast_demand
 from flowmesh_core.machine.state import State
-from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, WantedSize
+from flowmesh_sim.policies.signals.signal import ScaledPool, SignalDecision, WantedSize
 
 
 class ShippedSignal:
@@ -24,7 +24,7 @@ class ShippedSignal:
         self._supplies: dict[str, PoolSupply] = {}
         self._sizers: dict[str, PoolSizer] = {}
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         """Decides as ``signal_of``, ``PoolSizer`` and ``prewarm_plan`` do."""
         views = [self._view(pool, now_s) for pool in pools]
         seen, demand = snapshot(state, now_s), forecast_demand(state, now_s)
@@ -36,7 +36,7 @@ class ShippedSignal:
                 sizes[pool.name] = WantedSize(size.workers, size.needed)
         prewarmed = {pool.name for pool in pools if pool.prewarms}
         workers = [w for w in seen.workers if w.shape.pool in prewarmed]
-        return ScalingDecision(sizes, prewarm_plan(workers, demand, found.homes))
+        return SignalDecision(sizes, prewarm_plan(workers, demand, found.homes))
 
     def _sizer(self, pool: ScaledPool) -> PoolSizer:
         new = PoolSizer(target_s=pool.target_s, stabilization_s=pool.keep_alive_s)

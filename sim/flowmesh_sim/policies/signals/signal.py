@@ -62,7 +62,7 @@ class WantedSize(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ScalingDecision:
+class SignalDecision:
     """What a signal decides.
 
     Attributes:
@@ -83,6 +83,6 @@ class Signal(Protocol):
 
     every_s: float
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         """Returns the sizes of the pools that are scaled; it must not change the state."""
         ...

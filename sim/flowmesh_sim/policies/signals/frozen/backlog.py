@@ -18,12 +18,12 @@ from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.units import Digest
 from flowmesh_sim.policies.signals.frozen.demand_forecast import FIRST_GAP_S, Demand
 from flowmesh_sim.policies.signals.frozen.engine_relocation import (
-    EngineReadiness,
-    EngineRelocation,
+    FrozenEngineReadiness,
+    FrozenEngineRelocation,
 )
-from flowmesh_sim.policies.signals.frozen.preferred_pools import PreferredPools
+from flowmesh_sim.policies.signals.frozen.preferred_pools import FrozenPreferredPools
 from flowmesh_sim.policies.signals.frozen.template_worker import (
-    TemplateWorker,
+    FrozenTemplateWorker,
     memory_mib,
     most_s,
     utilities,
@@ -32,7 +32,7 @@ from flowmesh_sim.policies.signals.signal import ScaledPool
 
 
 @dataclass(slots=True)
-class Backlog:
+class FrozenBacklog:
     """The work that a pool has before it.
 
     Attributes:
@@ -59,7 +59,7 @@ class Backlog:
         return self.running_s + self.ready_s
 
 
-class CapacitySignal:
+class FrozenBacklogs:
     """The backlog of every pool.
 
     Attributes:
@@ -73,11 +73,11 @@ class CapacitySignal:
         model: CostModel,
         pools: Sequence[ScaledPool],
         warm: Sequence[Demand],
-        relocation: EngineRelocation,
+        relocation: FrozenEngineRelocation,
     ) -> None:
         self._snapshot, self._model, self._pools = snapshot, model, pools
         self._warm = {one.info.signature: one for one in warm}
-        self.backlogs = defaultdict[str, Backlog](Backlog)
+        self.backlogs = defaultdict[str, FrozenBacklog](FrozenBacklog)
         self._open = defaultdict[str, set[Digest]](set)
         self._local = defaultdict(set, {pool.name: set(pool.local) for pool in pools})
         components = {d for one in warm for d, _ in one.info.components}
@@ -85,7 +85,7 @@ class CapacitySignal:
         for worker in snapshot.workers:
             self._open[worker.shape.pool].update(worker.instances)
             self._local[worker.shape.pool].update(components & worker.local.keys())
-        self._preferred = PreferredPools(
+        self._preferred = FrozenPreferredPools(
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
@@ -98,7 +98,7 @@ class CapacitySignal:
         self._count_running()
         self._count_ready([g for g in snapshot.ready.groups.values() if not g.like.replica_of])
 
-    def _template_workers(self, one: Demand) -> list[TemplateWorker]:
+    def _template_workers(self, one: Demand) -> list[FrozenTemplateWorker]:
         return self._able(one.info, one.work, one.info.capacity)
 
     def _count_with_demand(self, pool: ScaledPool) -> int:
@@ -106,7 +106,7 @@ class CapacitySignal:
         found = self._preferred.found.keys()
         return sum(not w.draining and not found.isdisjoint(w.instances) for w in workers)
 
-    def _open_of(self, warm: Sequence[Demand]) -> dict[str, EngineReadiness]:
+    def _open_of(self, warm: Sequence[Demand]) -> dict[str, FrozenEngineReadiness]:
         mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
@@ -117,7 +117,7 @@ class CapacitySignal:
                 ready[worker.shape.pool] |= loaded
         whole = max(1, sum(mib.values()))
         return {
-            pool.name: EngineReadiness(
+            pool.name: FrozenEngineReadiness(
                 sum(mib[s] for s in every[pool.name]) / whole,
                 sum(mib[s] for s in ready[pool.name]) / whole,
             )
@@ -158,7 +158,7 @@ class CapacitySignal:
         ready = Counter[Digest]()
         for group in groups:
             ready[group.like.signature] += group.count
-        found: dict[tuple[Digest, int], list[TemplateWorker]] = {}
+        found: dict[tuple[Digest, int], list[FrozenTemplateWorker]] = {}
         for group in groups:
             like, work = group.like, group.cohort.work
             info = self._snapshot.signatures[like.signature].with_trust(like.min_trust)
@@ -174,7 +174,7 @@ class CapacitySignal:
                 needed = _deadline_workers(self._snapshot.now_s, group, chosen)
                 known.deadline_workers = max(known.deadline_workers, needed)
 
-    def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[TemplateWorker]:
+    def _able(self, info: SignatureInfo, work: WorkSize, ready: int) -> list[FrozenTemplateWorker]:
         pools = self._able_pools(info)
         return [self._template_worker(pool, info, work, ready) for pool in pools]
 
@@ -183,7 +183,7 @@ class CapacitySignal:
 
     def _template_worker(
         self, pool: ScaledPool, info: SignatureInfo, work: WorkSize, ready: int
-    ) -> TemplateWorker:
+    ) -> FrozenTemplateWorker:
         model, kind = self._model, pool.shape.device_class
         key, size = CostKey.of(info), work.component_bytes
         near = sum(n for digest, n in info.components if digest in self._local[pool.name])
@@ -193,7 +193,7 @@ class CapacitySignal:
         one = self._warm.get(info.signature)
         gap_s = one.gap_s if one else FIRST_GAP_S
         expected = min(1.0, gap_s / max(1.0, pool.keep_alive_s))
-        return TemplateWorker(
+        return FrozenTemplateWorker(
             pool=pool,
             alone=model.rate(key, kind, size),
             full=model.rate(key, kind, size, min(full, float(ready))),
@@ -208,8 +208,8 @@ class CapacitySignal:
         )
 
     def _preferred_pool(
-        self, able: Sequence[TemplateWorker], info: SignatureInfo
-    ) -> TemplateWorker | None:
+        self, able: Sequence[FrozenTemplateWorker], info: SignatureInfo
+    ) -> FrozenTemplateWorker | None:
         """The preferred pool, or one with workers in any case, if that can take more work."""
         preferred = self._preferred.found.get(info.signature)
         if preferred is None and not info.components:
@@ -218,8 +218,8 @@ class CapacitySignal:
         return preferred if preferred is not None and self._takes_more(preferred.pool) else None
 
     def _best_pool(
-        self, able: Sequence[TemplateWorker], group: ReadyGroup
-    ) -> TemplateWorker | None:
+        self, able: Sequence[FrozenTemplateWorker], group: ReadyGroup
+    ) -> FrozenTemplateWorker | None:
         """The pool whose idle worker has the best utility; the first of equals."""
         if len(able) <= 1:
             return able[0] if able else None
@@ -233,7 +233,7 @@ class CapacitySignal:
         return self.backlogs[pool.name].seconds < most_s(pool)
 
 
-def _deadline_workers(now_s: float, group: ReadyGroup, chosen: TemplateWorker) -> int:
+def _deadline_workers(now_s: float, group: ReadyGroup, chosen: FrozenTemplateWorker) -> int:
     """Workers needed so that the group's actions end by their deadlines, tightest first."""
     deadlines = sorted(action.deadline_s for action in group if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.cohort.work)

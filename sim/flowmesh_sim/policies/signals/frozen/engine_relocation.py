@@ -7,7 +7,10 @@ from math import inf
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 from flowmesh_sim.policies.signals.frozen.demand_forecast import Demand
-from flowmesh_sim.policies.signals.frozen.template_worker import MemoryPacking, TemplateWorker
+from flowmesh_sim.policies.signals.frozen.template_worker import (
+    FrozenMemoryPacking,
+    FrozenTemplateWorker,
+)
 from flowmesh_sim.policies.signals.signal import ScaledPool
 
 QUIET_SHARE = 0.33
@@ -20,7 +23,7 @@ MOVE_PATIENCE_IDLE_TIMES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class PoolRequirement:
+class FrozenPoolRequirement:
     """The workers that a pool would need to have all engines in demand open.
 
     Attributes:
@@ -38,8 +41,8 @@ class PoolRequirement:
 def fleet_of(
     pool: ScaledPool,
     warm: Sequence[Demand],
-    places: Mapping[Digest, Mapping[str, TemplateWorker]],
-) -> PoolRequirement:
+    places: Mapping[Digest, Mapping[str, FrozenTemplateWorker]],
+) -> FrozenPoolRequirement:
     """Returns what a pool would need for the engines in demand.
 
     Args:
@@ -47,7 +50,7 @@ def fleet_of(
         warm: signatures in demand, the largest first.
         places: signature → pool → an idle worker of it.
     """
-    packing, used, able = MemoryPacking(pool), 0.0, bool(warm)
+    packing, used, able = FrozenMemoryPacking(pool), 0.0, bool(warm)
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         mib = one.info.requirement.memory_mib
@@ -57,11 +60,11 @@ def fleet_of(
             packing.take(mib)
             used += empty.share_s(one.work) * one.per_s
     added = max(0, packing.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
-    return PoolRequirement(pool, added if able else inf, used / max(1, packing.workers))
+    return FrozenPoolRequirement(pool, added if able else inf, used / max(1, packing.workers))
 
 
 @dataclass(frozen=True, slots=True)
-class EngineReadiness:
+class FrozenEngineReadiness:
     """What a pool has open of the engines in demand.
 
     Attributes:
@@ -72,10 +75,10 @@ class EngineReadiness:
     ready: float = 0.0
 
 
-NOTHING = EngineReadiness()
+NOTHING = FrozenEngineReadiness()
 
 
-class EngineRelocation:
+class FrozenEngineRelocation:
     """Remembers which pool comes first, and since when another should.
 
     Attributes:
@@ -98,8 +101,8 @@ class EngineRelocation:
     def order(
         self,
         names: Sequence[str],
-        open_: Mapping[str, EngineReadiness],
-        fleets: Mapping[str, PoolRequirement],
+        open_: Mapping[str, FrozenEngineReadiness],
+        fleets: Mapping[str, FrozenPoolRequirement],
         weights: Sequence[UtilityWeights],
         now_s: float,
     ) -> list[str]:
@@ -128,8 +131,8 @@ class EngineRelocation:
     def _settle(
         self,
         names: Sequence[str],
-        open_: Mapping[str, EngineReadiness],
-        fleets: Mapping[str, PoolRequirement],
+        open_: Mapping[str, FrozenEngineReadiness],
+        fleets: Mapping[str, FrozenPoolRequirement],
     ) -> None:
         """Settles on a pool that has half of them, until it is removed or cannot hold them all."""
         able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
@@ -146,8 +149,8 @@ class EngineRelocation:
     def _find_better(
         self,
         names: Sequence[str],
-        open_: Mapping[str, EngineReadiness],
-        fleets: Mapping[str, PoolRequirement],
+        open_: Mapping[str, FrozenEngineReadiness],
+        fleets: Mapping[str, FrozenPoolRequirement],
         weights: Sequence[UtilityWeights],
     ) -> tuple[str, str, float]:
         """Why another pool should come first ("" if none), which one, and how long to wait."""
@@ -180,8 +183,8 @@ class EngineRelocation:
 
     def _end_move(
         self,
-        open_: Mapping[str, EngineReadiness],
-        fleets: Mapping[str, PoolRequirement],
+        open_: Mapping[str, FrozenEngineReadiness],
+        fleets: Mapping[str, FrozenPoolRequirement],
         now_s: float,
     ) -> None:
         """Ends a move when the engines are open in the first pool; undoes it if they are not."""

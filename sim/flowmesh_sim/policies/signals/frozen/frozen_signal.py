@@ -7,10 +7,10 @@ from flowmesh_core.fleet.snapshot import Snapshot
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
-from flowmesh_sim.policies.signals.frozen.backlog import Backlog, CapacitySignal
+from flowmesh_sim.policies.signals.frozen.backlog import FrozenBacklog, FrozenBacklogs
 from flowmesh_sim.policies.signals.frozen.demand_forecast import Demand, DemandForecast
-from flowmesh_sim.policies.signals.frozen.engine_relocation import EngineRelocation
-from flowmesh_sim.policies.signals.signal import ScaledPool, ScalingDecision, WantedSize
+from flowmesh_sim.policies.signals.frozen.engine_relocation import FrozenEngineRelocation
+from flowmesh_sim.policies.signals.signal import ScaledPool, SignalDecision, WantedSize
 
 
 class FrozenSignal:
@@ -20,31 +20,31 @@ class FrozenSignal:
 
     def __init__(self) -> None:
         self._forecast = DemandForecast()
-        self._relocation = EngineRelocation()
-        self._sizers: dict[str, PoolSizer] = {}
+        self._relocation = FrozenEngineRelocation()
+        self._sizers: dict[str, FrozenPoolSizer] = {}
 
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> ScalingDecision:
+    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
         """Returns the sizes of pools by their backlogs, and the engines in demand by worker."""
         seen, demand = snapshot(state, now_s), self._forecast.now(state, now_s)
-        found = CapacitySignal(seen, state.model, pools, demand, self._relocation)
+        found = FrozenBacklogs(seen, state.model, pools, demand, self._relocation)
         sizes = {
-            pool.name: self._sizers.setdefault(pool.name, PoolSizer()).sizes(
+            pool.name: self._sizers.setdefault(pool.name, FrozenPoolSizer()).sizes(
                 pool, found.backlogs[pool.name], now_s
             )
             for pool in pools
             if pool.is_scaled
         }
-        return ScalingDecision(sizes, _prewarm_plan(seen, pools, demand, found.homes))
+        return SignalDecision(sizes, _prewarm_plan(seen, pools, demand, found.homes))
 
 
-class PoolSizer:
+class FrozenPoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap."""
 
     def __init__(self) -> None:
         self._recent: list[tuple[float, int]] = []
         self._vacated = False
 
-    def sizes(self, pool: ScaledPool, backlog: Backlog, now_s: float) -> WantedSize:
+    def sizes(self, pool: ScaledPool, backlog: FrozenBacklog, now_s: float) -> WantedSize:
         """Returns how many workers the pool should have, and how many it needs."""
         wanted = ceil(backlog.seconds / max(pool.target_s, pool.start_s))
         wanted = max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)

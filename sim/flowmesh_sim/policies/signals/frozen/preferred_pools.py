@@ -5,13 +5,13 @@ from collections.abc import Callable, Mapping, Sequence
 from flowmesh_core.units import Digest
 from flowmesh_sim.policies.signals.frozen.demand_forecast import Demand
 from flowmesh_sim.policies.signals.frozen.engine_relocation import (
-    EngineReadiness,
-    EngineRelocation,
+    FrozenEngineReadiness,
+    FrozenEngineRelocation,
     fleet_of,
 )
 from flowmesh_sim.policies.signals.frozen.template_worker import (
-    MemoryPacking,
-    TemplateWorker,
+    FrozenMemoryPacking,
+    FrozenTemplateWorker,
     memory_mib,
     utilities,
 )
@@ -21,10 +21,10 @@ DEMAND_GAP_MIN_S = 1.0
 UNABLE_UTILITY = -1.0
 ARRIVAL_WINDOW_S = 600.0
 
-Able = dict[str, TemplateWorker]
+Able = dict[str, FrozenTemplateWorker]
 
 
-class PreferredPools:
+class FrozenPreferredPools:
     """Gives every signature in demand a pool.
 
     Attributes:
@@ -36,9 +36,9 @@ class PreferredPools:
         self,
         warm: Sequence[Demand],
         pools: Sequence[ScaledPool],
-        able: Callable[[Demand], Sequence[TemplateWorker]],
-        opened: Callable[[Sequence[Demand]], Mapping[str, EngineReadiness]],
-        relocation: EngineRelocation,
+        able: Callable[[Demand], Sequence[FrozenTemplateWorker]],
+        opened: Callable[[Sequence[Demand]], Mapping[str, FrozenEngineReadiness]],
+        relocation: FrozenEngineRelocation,
         now_s: float,
     ) -> None:
         """Chooses all pools.
@@ -51,8 +51,8 @@ class PreferredPools:
             relocation: what was moved before to save money.
             now_s: the time.
         """
-        self.found: dict[Digest, TemplateWorker] = {}
-        self.packings = {pool.name: MemoryPacking(pool) for pool in pools}
+        self.found: dict[Digest, FrozenTemplateWorker] = {}
+        self.packings = {pool.name: FrozenMemoryPacking(pool) for pool in pools}
         by_size = sorted(
             warm, key=lambda one: (-one.info.requirement.memory_mib, one.info.signature)
         )

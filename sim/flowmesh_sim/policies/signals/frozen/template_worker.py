@@ -24,7 +24,7 @@ def most_s(pool: ScaledPool) -> float:
     return pool.maximum * max(pool.target_s, pool.start_s)
 
 
-class MemoryPacking:
+class FrozenMemoryPacking:
     """First-fit packing of engine instances into the memory of a pool's workers."""
 
     def __init__(self, pool: ScaledPool) -> None:
@@ -52,7 +52,7 @@ class MemoryPacking:
 
 
 @dataclass(frozen=True, slots=True)
-class Prospect:
+class WorkerEstimate:
     """What an action would get from a worker.
 
     Attributes:
@@ -66,7 +66,7 @@ class Prospect:
 
 
 @dataclass(frozen=True, slots=True)
-class TemplateWorker:
+class FrozenTemplateWorker:
     """An idle worker of a pool, as the actions of a signature see it.
 
     Attributes:
@@ -91,31 +91,33 @@ class TemplateWorker:
         """Returns the worker-seconds that an action takes: its share of a full instance."""
         return self.full.seconds(work) * self.full.share
 
-    def at_home(self, work: WorkSize) -> Prospect:
+    def at_home(self, work: WorkSize) -> WorkerEstimate:
         """Returns what an action gets on average where its instance stays open."""
         paid_s = max(self.share_s(work), self.open_s)
-        return self._prospect(self.alone.seconds(work), paid_s, 1.0)
+        return self._worker_estimate(self.alone.seconds(work), paid_s, 1.0)
 
-    def estimate(self, work: WorkSize) -> Prospect:
+    def estimate(self, work: WorkSize) -> WorkerEstimate:
         """Returns what an action would get on this worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = DISK_NEARNESS * self.local_bytes
         locality = near / self.needed_bytes if self.needed_bytes else 1.0
-        return self._prospect(self.expected_load_s + self.alone.seconds(work), paid_s, locality)
+        return self._worker_estimate(
+            self.expected_load_s + self.alone.seconds(work), paid_s, locality
+        )
 
-    def _prospect(self, finish_s: float, paid_s: float, locality: float) -> Prospect:
+    def _worker_estimate(self, finish_s: float, paid_s: float, locality: float) -> WorkerEstimate:
         nanousd = round(self.pool.shape.price_nanousd_per_hour * paid_s / HOUR_S)
         sunk = self.pool.minimum >= self.pool.maximum
-        return Prospect(max(LEAST_FINISH_S, finish_s), nanousd, locality, sunk)
+        return WorkerEstimate(max(LEAST_FINISH_S, finish_s), nanousd, locality, sunk)
 
 
-def utilities(prospects: Sequence[Prospect], weights: UtilityWeights) -> list[float]:
+def utilities(estimates: Sequence[WorkerEstimate], weights: UtilityWeights) -> list[float]:
     """Returns alpha * throughput - beta * cost + gamma * locality of each."""
-    earliest_s = min(p.finish_s for p in prospects)
-    dearest = max(1, *(p.nanousd for p in prospects))
+    earliest_s = min(p.finish_s for p in estimates)
+    dearest = max(1, *(p.nanousd for p in estimates))
     sunk_share = 1.0 if weights.beta > weights.alpha else SUNK_COST_SHARE
     found = []
-    for p in prospects:
+    for p in estimates:
         throughput = earliest_s / p.finish_s if p.finish_s > earliest_s else 1.0
         cost = p.nanousd / dearest
         cost = cost * sunk_share if p.sunk else cost
