@@ -39,11 +39,14 @@ class Baseline:
     is_elastic: bool = True
 
 
+SHARES = {"large": 0.66, "middle": 0.31, "small": 0.03}
+"""Of group A's work, by the size of the model: device-seconds alone on an H100, as in the paper's
+evaluation. Trainings have no workers of their own: they run on any that is free."""
 BASELINES: dict[str, Baseline] = {
     "shipped": Baseline("FlowMesh", "shipped", "all", replicas=True),
     "fifo": Baseline("FIFO without sharing", "fifo", "never"),
     "fifo-sharing": Baseline("FIFO with sharing", "fifo", "all"),
-    "static-routing": Baseline("static routing", "static-routing", "all"),
+    "static-routing": Baseline("static routing", "static-routing", "all", SHARES),
     "random-placement": Baseline("random placement", "random-placement", "all", replicas=True),
     "halo": Baseline("Halo's order", "halo", "all"),
     "helium": Baseline("Helium's order", "helium", "all"),

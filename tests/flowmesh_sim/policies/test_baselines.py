@@ -60,6 +60,27 @@ def test_a_short_keep_alive_costs_less_than_a_long_one() -> None:
     assert usd[30.0] < 0.5 * usd[600.0]
 
 
+@pytest.mark.parametrize(
+    ("shape", "prices", "rented"),
+    [
+        ("a-vote", {}, {"4090"}),
+        ("a-vote", {"4090": 9.0}, {"4090-48"}),
+        ("b-ppo", {}, {"4090", "4090-48"}),  # PPO of the 1B model needs more than 24 GB
+    ],
+)
+def test_an_autoscaler_counts_a_step_in_the_cheapest_pool_that_can_run_it(
+    shape: str, prices: dict[str, float], rented: set[str]
+) -> None:
+    changed = with_baseline(document(shapes=[shape], runs=1), "fifo", signal="hpa")
+    for pool in changed["pools"]:
+        if pool["device"] in prices:
+            pool["priceUsdPerHour"] = prices[pool["device"]]
+    simulation = Simulation(scenario_of(changed), seed=3)
+    assert simulation.run().succeeded == 1
+    devices = {pool.spec.device for pool in simulation.provisioner.pools if pool.waited_s}
+    assert devices == rented
+
+
 def test_fifo_shares_results_only_where_it_says_so() -> None:
     equal = {"variants": 1, "runs": 3, "arrivals": {"kind": "at-once"}}
     assert sum(simulated("fifo", **equal)[1].hits.values()) == 0
