@@ -65,9 +65,10 @@ class CapacityTracker:
         return self._known[signature].requirement.engine.startswith(ON_DEVICE)
 
     def device_work(self, account: WorkerCapacity) -> set[Digest]:
-        """Returns the signatures whose actions the worker's device has from earlier decisions."""
-        instances = account.view.instances.items()
-        return {s for s, instance in instances if instance.assigned and self._needs_device(s)}
+        """Returns the signatures whose actions the worker's device has, placed ones included."""
+        before = {s for s, instance in account.view.instances.items() if instance.assigned}
+        now = {s for s, instance in account.instances.items() if instance.assigned}
+        return {signature for signature in before | now if self._needs_device(signature)}
 
     def place(self, account: WorkerCapacity, action: ReadyAction) -> None:
         """Places an action on a worker."""
