@@ -4,12 +4,12 @@ The bounds relax the problem. Time: every action runs alone on its fastest devic
 inputs exist, on an unlimited number of workers; equal actions run once; an engine with a base model
 is not ready before its weights can be fetched from the bucket, counted from the first second.
 Makespan of the given workers: also at least the device-seconds of all distinct actions, at the
-    largest batch, divided evenly. Cost: those device-seconds on their cheapest device; starts,
-    waits and
-idle time are free.
+largest batch, divided evenly. Cost: those device-seconds on their cheapest device; starts, waits
+and idle time are free. In a closed loop the next run comes when one has ended at this pace.
 """
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from math import inf
 
 from flowmesh_core.machine.events import ActionKey
@@ -45,12 +45,14 @@ class LowerBound:
         latency_s: mean over the runs.
         makespan_s: from the first submission to the last end, with the actual arrivals.
         work_s: of the makespan on the given workers if everything were submitted at once.
+        closed_s: of the same if only ``concurrent`` runs are submitted at a time.
         usd: of all actions.
     """
 
     latency_s: float
     makespan_s: float
     work_s: float
+    closed_s: float
     usd: float
 
 
@@ -61,6 +63,7 @@ def bound_of(
     hardware: HardwareCatalog,
     duties: WorkModel,
     devices: dict[str, int],
+    concurrent: int = 0,
 ) -> LowerBound:
     """Returns the lower bound of a simulation.
 
@@ -71,19 +74,32 @@ def bound_of(
         hardware: the constants.
         duties: the work of an assignment.
         devices: the number of devices by name.
+        concurrent: runs at a time of a closed loop; 0 for none.
     """
-    relaxed = _Relaxed(hardware, duties, list(devices))
-    least = {key: relaxed.least(a) for key, a in first.items()}
+    least = least_of(first, hardware, duties, list(devices))
     began_s = min(submitted_s.values(), default=0.0)
     latencies, last_s = _latencies(least, traces, submitted_s)
     _, longest_s = _latencies(least, traces, dict.fromkeys(submitted_s, began_s))
+    closed_s = closed_loop_s(least, traces, concurrent or len(traces), began_s)
     volume_s = sum(x.device_s for x in least.values()) / max(1, sum(devices.values()))
     return LowerBound(
         latency_s=sum(latencies) / max(1, len(latencies)),
         makespan_s=last_s - began_s,
         work_s=max(volume_s, longest_s - began_s),
+        closed_s=max(volume_s, closed_s),
         usd=sum(x.usd for x in least.values()),
     )
+
+
+def least_of(
+    first: dict[ActionKey, Assignment],
+    hardware: HardwareCatalog,
+    duties: WorkModel,
+    devices: list[str],
+) -> dict[ActionKey, LowerBoundInput]:
+    """Returns the minimum of every action over these classes of devices."""
+    relaxed = _Relaxed(hardware, duties, devices)
+    return {key: relaxed.least(a) for key, a in first.items()}
 
 
 def _latencies(
@@ -95,21 +111,59 @@ def _latencies(
     ended_s: dict[ActionKey, float] = {}
     latencies, last_s = [], 0.0
     for uid in sorted(traces, key=lambda uid: (submitted_s[uid], uid)):
-        at_s: dict[str, float] = {}
-        for step in traces[uid]:
-            start_s = max([at_s[p] for p in step.parents], default=submitted_s[uid])
-            end_s = start_s
-            for key in step.actions:
-                known = least.get(key)
-                if known is not None:
-                    own_s = max(start_s, known.ready_s) + known.alone_s
-                    ended_s[key] = min(ended_s.get(key, inf), own_s)
-                    end_s = max(end_s, ended_s[key])
-            at_s[step.path] = end_s
-        run_s = max(at_s.values(), default=submitted_s[uid])
+        run_s = run_end_s(least, traces[uid], submitted_s[uid], ended_s)
         latencies.append(run_s - submitted_s[uid])
         last_s = max(last_s, run_s)
     return latencies, last_s
+
+
+def run_end_s(
+    least: dict[ActionKey, LowerBoundInput],
+    steps: list[StepTrace],
+    start_s: float,
+    ended_s: dict[ActionKey, float],
+) -> float:
+    """Returns when a run ends that nothing waits for.
+
+    Args:
+        least: the minimum of every action.
+        steps: of the run, parents first.
+        start_s: when it is submitted.
+        ended_s: when each action of earlier runs has ended; those of this run are added.
+    """
+    at_s: dict[str, float] = {}
+    for step in steps:
+        ready_s = max([at_s[p] for p in step.parents], default=start_s)
+        end_s = ready_s
+        for key in step.actions:
+            known = least.get(key)
+            if known is not None:
+                own_s = max(ready_s, known.ready_s) + known.alone_s
+                ended_s[key] = min(ended_s.get(key, inf), own_s)
+                end_s = max(end_s, ended_s[key])
+        at_s[step.path] = end_s
+    return max(at_s.values(), default=start_s)
+
+
+def closed_loop_s(
+    least: dict[ActionKey, LowerBoundInput],
+    traces: dict[str, list[StepTrace]],
+    concurrent: int,
+    began_s: float = 0.0,
+) -> float:
+    """Returns the makespan where the next run is submitted when one has ended, in seconds.
+
+    Runs are submitted in the order of their names, ``concurrent`` of them at first.
+    """
+    ended_s: dict[ActionKey, float] = {}
+    ends: list[float] = []
+    last_s = began_s
+    for number, uid in enumerate(sorted(traces)):
+        start_s = began_s if number < concurrent else heappop(ends)
+        end_s = run_end_s(least, traces[uid], start_s, ended_s)
+        heappush(ends, end_s)
+        last_s = max(last_s, end_s)
+    return last_s - began_s
 
 
 class _Relaxed:

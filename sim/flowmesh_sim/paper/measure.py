@@ -82,13 +82,22 @@ def _bound(simulation: Simulation, observer: EvaluationObserver) -> Figures:
         simulation.hardware,
         duties,
         dict(counts),
+        concurrent_runs(simulation.scenario),
     )
     return {
         "bound_latency_s": found.latency_s,
         "bound_makespan_s": found.makespan_s,
         "bound_work_s": found.work_s,
+        "bound_closed_s": found.closed_s,
         "bound_usd": found.usd,
     }
+
+
+def concurrent_runs(scenario: Scenario) -> int:
+    """Returns the runs at a time of a scenario that is one closed loop; 0 for any other."""
+    if len(scenario.load) != 1 or scenario.load[0].arrivals.kind != "closed":
+        return 0
+    return scenario.load[0].arrivals.concurrent
 
 
 def _failures(scenario: Scenario, observer: EvaluationObserver) -> Figures:
