@@ -140,18 +140,21 @@ class Arrivals(ScenarioModel):
     Attributes:
         kind: ``at-once``; ``every``, evenly at ``perMinute``; ``poisson`` at that rate;
             ``decaying`` exponentially from ``perMinute`` to ``toPerMinute`` over all runs;
-            ``closed``: ``concurrent`` runs at a time, the next one when one has ended.
+            ``diurnal`` between ``toPerMinute`` at night, where it begins, and ``perMinute`` half a
+            ``periodS`` later; ``closed``: ``concurrent`` runs at a time, the next one when one has
+            ended.
     """
 
-    kind: Literal["at-once", "every", "poisson", "decaying", "closed"] = "at-once"
+    kind: Literal["at-once", "every", "poisson", "decaying", "diurnal", "closed"] = "at-once"
     per_minute: Positive = 6.0
     to_per_minute: Positive = 0.6
+    period_s: Positive = 86400.0
     concurrent: int = Field(default=64, ge=1)
     after_s: NotNegative = 0.0
 
     @model_validator(mode="after")
     def _falls(self) -> "Arrivals":
-        if self.kind == "decaying" and self.to_per_minute >= self.per_minute:
+        if self.kind in ("decaying", "diurnal") and self.to_per_minute >= self.per_minute:
             raise ValueError("toPerMinute must be less than perMinute")
         return self
 

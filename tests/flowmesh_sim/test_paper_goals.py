@@ -9,7 +9,7 @@ import pytest
 
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.units import Digest
-from flowmesh_sim.paper.bound import LowerBoundInput, closed_loop_s
+from flowmesh_sim.paper.bound import LowerBoundInput, zero_wait_runs
 from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.goals import BOUNDS, GOALS, Goal
 from flowmesh_sim.paper.measure import Figures
@@ -78,20 +78,24 @@ def key(name: str) -> ActionKey:
     return ActionKey("all", Digest(name))
 
 
+def last_s(seconds: dict[str, tuple[str, float]], concurrent: int) -> float:
+    """Returns when the last of runs has ended that are one action each."""
+    least = {key(name): LowerBoundInput(s, s, 0.0, 0.0) for name, s in seconds.values()}
+    traces = {uid: [StepTrace("only", (), (key(n),))] for uid, (n, _) in seconds.items()}
+    runs = zero_wait_runs(least, traces, dict.fromkeys(traces, 0.0), concurrent)
+    return max(run.end_s for run in runs)
+
+
 def test_a_closed_loop_waits_for_an_end_before_the_next_run() -> None:
-    # Two at a time: 10 and 4 s at first, 5 s from 4 to 9, 3 s from 9 to 12.
-    seconds = {"a": 10.0, "b": 4.0, "c": 5.0, "d": 3.0}
-    least = {key(n): LowerBoundInput(s, s, 0.0, 0.0) for n, s in seconds.items()}
-    traces = {n: [StepTrace("only", (), (key(n),))] for n in seconds}
-    assert closed_loop_s(least, traces, 2) == 12.0
-    assert closed_loop_s(least, traces, 4) == 10.0
-    assert closed_loop_s(least, traces, 1) == 22.0
+    seconds = {"r1": ("a", 10.0), "r2": ("b", 4.0), "r3": ("c", 5.0), "r4": ("d", 3.0)}
+    assert last_s(seconds, 2) == 12.0, "r3 from 4 to 9, r4 from 9 to 12"
+    assert last_s(seconds, 4) == 10.0
+    assert last_s(seconds, 1) == 22.0
+    assert last_s(seconds, 0) == 10.0, "no closed loop: all are submitted at 0"
 
 
 def test_an_equal_action_runs_once_in_a_closed_loop() -> None:
-    least = {key("same"): LowerBoundInput(7.0, 7.0, 0.0, 0.0)}
-    traces = {n: [StepTrace("only", (), (key("same"),))] for n in ("a", "b", "c")}
-    assert closed_loop_s(least, traces, 1) == 7.0
+    assert last_s(dict.fromkeys(("r1", "r2", "r3"), ("same", 7.0)), 1) == 7.0
 
 
 def test_the_page_shows_the_goals_of_the_code() -> None:

@@ -8,6 +8,7 @@ largest batch, divided evenly. Cost: those device-seconds on their cheapest devi
 and idle time are free. In a closed loop the next run comes when one has ended at this pace.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -78,15 +79,15 @@ def bound_of(
     """
     least = least_of(first, hardware, duties, list(devices))
     began_s = min(submitted_s.values(), default=0.0)
-    latencies, last_s = _latencies(least, traces, submitted_s)
-    _, longest_s = _latencies(least, traces, dict.fromkeys(submitted_s, began_s))
-    closed_s = closed_loop_s(least, traces, concurrent or len(traces), began_s)
+    runs = zero_wait_runs(least, traces, submitted_s)
+    at_once = zero_wait_runs(least, traces, dict.fromkeys(submitted_s, began_s))
+    closed = zero_wait_runs(least, traces, submitted_s, concurrent or len(traces))
     volume_s = sum(x.device_s for x in least.values()) / max(1, sum(devices.values()))
     return LowerBound(
-        latency_s=sum(latencies) / max(1, len(latencies)),
-        makespan_s=last_s - began_s,
-        work_s=max(volume_s, longest_s - began_s),
-        closed_s=max(volume_s, closed_s),
+        latency_s=sum(run.end_s - run.start_s for run in runs) / max(1, len(runs)),
+        makespan_s=max((run.end_s for run in runs), default=began_s) - began_s,
+        work_s=max(volume_s, max((run.end_s for run in at_once), default=began_s) - began_s),
+        closed_s=max(volume_s, max((run.end_s for run in closed), default=began_s) - began_s),
         usd=sum(x.usd for x in least.values()),
     )
 
@@ -102,35 +103,58 @@ def least_of(
     return {key: relaxed.least(a) for key, a in first.items()}
 
 
-def _latencies(
-    least: dict[ActionKey, LowerBoundInput],
-    traces: dict[str, list[StepTrace]],
-    submitted_s: dict[str, float],
-) -> tuple[list[float], float]:
-    """Returns each run's latency and the last end, on an unlimited number of workers."""
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """When a run is submitted and ends that waits for nothing.
+
+    Attributes:
+        first: the actions of its first steps that had not ended before it.
+    """
+
+    start_s: float
+    end_s: float
+    first: tuple[ActionKey, ...]
+
+
+def zero_wait_runs(
+    least: Mapping[ActionKey, LowerBoundInput],
+    traces: Mapping[str, list[StepTrace]],
+    submitted_s: Mapping[str, float],
+    concurrent: int = 0,
+) -> list[RunTimes]:
+    """Returns the times of runs on an unlimited number of workers, in order of submission.
+
+    Args:
+        least: the minimum of every action; equal actions run once.
+        traces: steps of every run, parents first.
+        submitted_s: of every run; in a closed loop only the first moment counts.
+        concurrent: runs at a time of a closed loop, in which the next one, by name, is submitted
+            when one has ended; 0 for none.
+    """
     ended_s: dict[ActionKey, float] = {}
-    latencies, last_s = [], 0.0
-    for uid in sorted(traces, key=lambda uid: (submitted_s[uid], uid)):
-        run_s = run_end_s(least, traces[uid], submitted_s[uid], ended_s)
-        latencies.append(run_s - submitted_s[uid])
-        last_s = max(last_s, run_s)
-    return latencies, last_s
+    ends: list[float] = []
+    found = []
+    began_s = min(submitted_s.values(), default=0.0)
+    order = sorted(traces, key=lambda uid: (0.0 if concurrent else submitted_s[uid], uid))
+    for number, uid in enumerate(order):
+        start_s = submitted_s[uid]
+        if concurrent:
+            start_s = began_s if number < concurrent else heappop(ends)
+        roots = [key for step in traces[uid] if not step.parents for key in step.actions]
+        first = tuple(k for k in roots if k in least and ended_s.get(k, inf) > start_s)
+        end_s = _end_s(least, traces[uid], start_s, ended_s)
+        heappush(ends, end_s)
+        found.append(RunTimes(start_s, end_s, first))
+    return found
 
 
-def run_end_s(
-    least: dict[ActionKey, LowerBoundInput],
+def _end_s(
+    least: Mapping[ActionKey, LowerBoundInput],
     steps: list[StepTrace],
     start_s: float,
     ended_s: dict[ActionKey, float],
 ) -> float:
-    """Returns when a run ends that nothing waits for.
-
-    Args:
-        least: the minimum of every action.
-        steps: of the run, parents first.
-        start_s: when it is submitted.
-        ended_s: when each action of earlier runs has ended; those of this run are added.
-    """
+    """Returns when a run ends; adds its actions to ``ended_s``."""
     at_s: dict[str, float] = {}
     for step in steps:
         ready_s = max([at_s[p] for p in step.parents], default=start_s)
@@ -143,27 +167,6 @@ def run_end_s(
                 end_s = max(end_s, ended_s[key])
         at_s[step.path] = end_s
     return max(at_s.values(), default=start_s)
-
-
-def closed_loop_s(
-    least: dict[ActionKey, LowerBoundInput],
-    traces: dict[str, list[StepTrace]],
-    concurrent: int,
-    began_s: float = 0.0,
-) -> float:
-    """Returns the makespan where the next run is submitted when one has ended, in seconds.
-
-    Runs are submitted in the order of their names, ``concurrent`` of them at first.
-    """
-    ended_s: dict[ActionKey, float] = {}
-    ends: list[float] = []
-    last_s = began_s
-    for number, uid in enumerate(sorted(traces)):
-        start_s = began_s if number < concurrent else heappop(ends)
-        end_s = run_end_s(least, traces[uid], start_s, ended_s)
-        heappush(ends, end_s)
-        last_s = max(last_s, end_s)
-    return last_s - began_s
 
 
 class _Relaxed:

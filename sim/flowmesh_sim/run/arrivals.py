@@ -1,6 +1,6 @@
 """Submits the runs of a load: shapes, tenants, data and times."""
 
-from math import log
+from math import cos, log, tau
 from random import Random
 
 from flowmesh_api.v1.enums import Sharing
@@ -34,13 +34,27 @@ def arrival_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
                 now += rng.expovariate(arrivals.per_minute / MINUTE_S)
                 times.append(now)
             return times
+        case "diurnal":
+            return _diurnal_times(arrivals, runs, rng)
     high, low = arrivals.per_minute / MINUTE_S, arrivals.to_per_minute / MINUTE_S
-    tau = runs / (high - low)
+    decay_s = runs / (high - low)
     times, mass = [], 0.0
     for _ in range(runs):
         mass += rng.expovariate(1.0)
-        left = max(1.0 - mass / (high * tau), low / high / 4)
-        times.append(first - tau * log(left))
+        left = max(1.0 - mass / (high * decay_s), low / high / 4)
+        times.append(first - decay_s * log(left))
+    return times
+
+
+def _diurnal_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
+    """Draws from a Poisson process with a rate that rises and falls as a cosine, by thinning."""
+    high, low = arrivals.per_minute / MINUTE_S, arrivals.to_per_minute / MINUTE_S
+    times, passed_s = [], 0.0
+    while len(times) < runs:
+        passed_s += rng.expovariate(high)
+        rate = low + (high - low) * (1.0 - cos(tau * passed_s / arrivals.period_s)) / 2
+        if rng.random() * high < rate:
+            times.append(arrivals.after_s + passed_s)
     return times
 
 

@@ -35,6 +35,7 @@ class DiskCache:
     Attributes:
         sizes: size in bytes by digest, the least recently used first.
         weights: the models and adapters among them.
+        fetches: when each fetch that has ended began and ended.
     """
 
     def __init__(
@@ -69,6 +70,12 @@ class DiskCache:
         self._fetching: dict[Digest, _Fetch] = {}
         self.sizes: OrderedDict[Digest, int] = OrderedDict()
         self.weights: dict[Digest, int] = {}
+        self.fetches: list[tuple[float, float]] = []
+
+    def fetch_times(self) -> list[tuple[float, float]]:
+        """Returns when each fetch began and ended; one that goes on ends now."""
+        now_s = self._engine.now_s
+        return [*self.fetches, *((f.since_s, now_s) for f in self._fetching.values())]
 
     def fetch(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
         """Fetches content and calls ``done``; at once if it is on the disk already."""
@@ -111,7 +118,10 @@ class DiskCache:
 
     def _over(self, digest: Digest, failure: FailureReport | None) -> None:
         fetch = self._fetching.pop(digest, None)
-        for done in fetch.waiting if fetch else ():
+        if fetch is None:
+            return
+        self.fetches.append((fetch.since_s, self._engine.now_s))
+        for done in fetch.waiting:
             done(failure)
 
     def restore(self, found: Mapping[Digest, int]) -> None:

@@ -169,6 +169,7 @@ class SimShell:
             start_s = min(start_s, max(0.0, timer[0] - self.engine.now_s))
         loaded = tuple(a.inputs[p].artifact.digest for p in a.components if p in a.inputs)
         host.start(start_s, load_s * slow, loaded)
+        worker.note_activity()
         if duties.needs_mib(a) > a.memory_mib * max(1, len(reservation.devices)):
             message = f"{a.engine} does not fit its memory"
             # Engines compare what the model's files say with their memory before they load.

@@ -17,6 +17,9 @@ from flowmesh_sim.workers.context import WorkerContext
 from flowmesh_sim.workers.disk_cache import DiskCache
 from flowmesh_sim.workers.shell import SimShell
 
+RUN, START, IDLE = "run", "start", "idle"
+STARTING = (InstanceState.STARTING, InstanceState.LOADING)
+
 
 class SimWorker:
     """One worker, from its process's start to its end.
@@ -28,6 +31,8 @@ class SimWorker:
         held_s: seconds in which it had an attempt, also while loading and fetching; ``freed_s`` is
             when it last began or ceased to have one.
         gone: whether the process has ended; ``left_s`` is when.
+        activity: changes of what its hosts do, with their times: ``run`` an attempt, ``start``
+            while none runs, or ``idle``.
     """
 
     def __init__(
@@ -67,6 +72,7 @@ class SimWorker:
         self.freed_s = self.engine.now_s
         self.gone = False
         self.left_s = 0.0
+        self.activity: list[tuple[float, str]] = [(self.engine.now_s, IDLE)]
         self._has_attempts = False
         self._watts = float(device.facts.idle_w)
         self._busy = False
@@ -169,6 +175,7 @@ class SimWorker:
             on = len({i for host in drawing for i in host.on}) or 1
             self._watts = used * on + self._watts * (1 - on / self.shape.devices)
         self._busy = bool(busy)
+        self.note_activity()
         for host in busy:
             host.batch.advance()
             mates = sum(bool(set(other.on) & set(host.on)) for other in busy) if host.on else 1
@@ -176,6 +183,15 @@ class SimWorker:
         for host in hosts:
             if not host.running:
                 host.batch.plan(1.0, self.slow, 0.0)
+
+    def note_activity(self) -> None:
+        """Records what the hosts do from now on, if it has changed."""
+        hosts = self.shell.hosts.values()
+        busy = any(host.running for host in hosts)
+        starting = any(host.state in STARTING for host in hosts)
+        activity = RUN if busy else START if starting else IDLE
+        if activity != self.activity[-1][1]:
+            self.activity.append((self.engine.now_s, activity))
 
     def measure(self) -> None:
         """Counts energy and busy time until now."""
