@@ -7,7 +7,7 @@ so that results of another version of the scheduler are never shown.
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import cache
@@ -20,21 +20,36 @@ from blake3 import blake3
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_sim.paper.measure import Figures, measure
 from flowmesh_sim.paper.plan import Cell, Json
-from flowmesh_sim.scenario import scenario_of
+from flowmesh_sim.scenario import Scenario, scenario_of
 
 PACKAGES = ("flowmesh_api", "flowmesh_core", "flowmesh_control", "flowmesh_sim")
 SAYS_ONLY = {
-    "__main__.py",
-    "campaign.py",
-    "plan.py",
-    "plan.yaml",
-    "page.py",
-    "tables.py",
-    "plots.py",
-    "goals.py",
-    "numbers.py",
+    "paper": {
+        "__main__.py",
+        "campaign.py",
+        "plan.py",
+        "plan.yaml",
+        "page.py",
+        "tables.py",
+        "plots.py",
+        "goals.py",
+        "numbers.py",
+    },
+    "placement_evaluation": {
+        "__main__.py",
+        "loads.py",
+        "objective.py",
+        "plan.py",
+        "reference_set.py",
+        "results.py",
+        "tables.py",
+        "verdicts.py",
+    },
 }
-"""Files of this package that do not affect the result of a simulation."""
+"""Files of these folders that do not affect the result of a simulation."""
+
+Measure = Callable[[Scenario, int], Figures]
+"""Simulates a scenario with a seed; a function of a module, since other processes call it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,7 @@ class CampaignJob:
     document: Json
     seed: int
     path: Path
+    measure: Measure
 
 
 @cache
@@ -54,7 +70,7 @@ def code_digest() -> str:
     for package in PACKAGES:
         root = Path(str(files(package)))
         for path in sorted([*root.rglob("*.py"), *root.rglob("*.yaml")]):
-            if path.parent.name == "paper" and path.name in SAYS_ONLY:
+            if path.name in SAYS_ONLY.get(path.parent.name, ()):
                 continue
             digest.update(f"{package}/{path.relative_to(root)}\0".encode())
             digest.update(path.read_bytes())
@@ -64,10 +80,11 @@ def code_digest() -> str:
 class Campaign:
     """The stored results, in a folder of small files."""
 
-    def __init__(self, folder: Path) -> None:
-        """Creates the folder."""
+    def __init__(self, folder: Path, measure: Measure = measure) -> None:
+        """Creates the folder, which belongs to one way to measure."""
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
+        self._measure = measure
 
     def path(self, cell: Cell, seed: int) -> Path:
         """Returns the path of a result, whether it exists or not."""
@@ -87,7 +104,8 @@ class Campaign:
         for _, cell, seed in sorted(pairs, key=lambda pair: pair[0]):
             path, label = self.path(cell, seed), f"{cell.label}, seed {seed}"
             if not path.exists():
-                jobs.setdefault(path, CampaignJob(label, cell.document, seed, path))
+                job = CampaignJob(label, cell.document, seed, path, self._measure)
+                jobs.setdefault(path, job)
         return list(jobs.values())
 
     def run(self, cells: list[Cell], *, processes: int) -> None:
@@ -113,7 +131,7 @@ def perform(job: CampaignJob) -> float:
     """Simulates and writes the result atomically; returns the seconds it took."""
     began_s = time.monotonic()
     try:
-        figures = measure(scenario_of(job.document), job.seed)
+        figures = job.measure(scenario_of(job.document), job.seed)
     except FlowMeshError as e:
         raise FlowMeshError(str(e), where=job.label) from e
     part = job.path.with_suffix(".part")

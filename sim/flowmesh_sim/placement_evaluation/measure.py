@@ -67,7 +67,7 @@ def _gap(simulation: Simulation, observer: PlacementObserver, duties: WorkModel)
 
 
 def _paid_until_s(simulation: Simulation) -> dict[str, float]:
-    """Returns when each worker was last billed, in virtual seconds: as far as its meter has come."""
+    """Returns until when each worker was billed, in virtual seconds."""
     control = simulation.fabric.control
     assert control is not None
     metered = {

@@ -32,6 +32,10 @@ class Objective:
         return Objective(self.usd_per_s * factor)
 
 
+OBJECTIVE = Objective(usd_per_s=0.0005)
+"""Chosen once, with the shipped policy of commit TODO: see ``balanced_value``."""
+
+
 def balanced_value(loads: "Iterable[Figures]") -> float:
     """Returns the dollars per second at which both terms are equal in the median of the loads.
 

@@ -1,0 +1,72 @@
+"""Lists the simulations: the reference set by load, scaling, and the paper's Figure 5."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flowmesh_sim.paper.plan import Cell, read_plan
+from flowmesh_sim.placement_evaluation.loads import FLEET, EvaluationLoad, Json
+from flowmesh_sim.placement_evaluation.reference_set import (
+    CONTROL,
+    Member,
+    cell_of,
+    shipped_member,
+)
+
+SIZES = (8, 24, 48)
+SCALED = ("a-64", "b-64", "a-64-heavy", "b-64-heavy")
+"""Loads of the paper's Figure 7; the last two have eight times the rows."""
+WARM = {"network.bucket_bytes_per_s": 1e15}
+"""Weights are on every disk: fetching them takes next to nothing."""
+RUNS_PER_WORKER = 25
+FIGURE_5 = EvaluationLoad(
+    "figure-5", "the paper's Figure 5", (read_plan()["loads"]["a"],), FLEET, 6
+)
+FIXED = "FlowMesh, fixed fleet, optimize: latency"
+
+Members = Callable[[EvaluationLoad], Iterable[Member]]
+
+
+def reference_cells(
+    loads: Iterable[EvaluationLoad], members: Members, seeds: tuple[int, ...]
+) -> Iterator[Cell]:
+    """Yields for each load the shipped policy, then the members."""
+    for load in loads:
+        yield cell_of(load, shipped_member(load), seeds)
+        for member in members(load):
+            yield cell_of(load, member, seeds)
+
+
+def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
+    """Yields the shipped policy on fixed fleets of H100s of several sizes.
+
+    ``strong``: the same load on each; ``warm``: the same on the largest, with weights on the disks;
+    ``weak``: workflows in proportion to the workers, with weights on the disks.
+    """
+    loads = read_plan()["loads"]
+    for name in SCALED:
+        for workers in SIZES:
+            yield _scaled("strong", name, loads[name], workers, seeds)
+        yield _scaled("warm", name, loads[name], SIZES[-1], seeds, facts=WARM)
+    for name in SCALED[:2]:
+        for workers in (SIZES[0], SIZES[-1]):
+            arrivals = {"kind": "closed", "concurrent": 8 * workers}
+            load = {**loads[name], "runs": RUNS_PER_WORKER * workers, "arrivals": arrivals}
+            yield _scaled("weak", name, load, workers, seeds, facts=WARM)
+
+
+def _scaled(
+    variant: str, name: str, load: Json, workers: int, seeds: tuple[int, ...], **more: Any
+) -> Cell:
+    pool = {"name": "a-h100", "device": "h100", "workers": workers}
+    document = {"name": "scaling", "pools": [pool], "load": [load], "control": CONTROL, **more}
+    return Cell("scaling", "FlowMesh", name, workers, variant, document, seeds)
+
+
+def figure_5_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
+    """Yields the shipped policy under the paper's load: default weights, and those for one aim."""
+    for optimize in ("balanced", "cost"):
+        yield cell_of(FIGURE_5, shipped_member(FIGURE_5, optimize), seeds)
+    pools = [{"name": f"{n}-{d}", "device": d, "workers": 2} for n, d in enumerate(FLEET)]
+    load = [{**part, "optimize": "latency"} for part in FIGURE_5.load]
+    document = {"name": "placement", "pools": pools, "load": load, "control": CONTROL}
+    yield Cell("reference", FIXED, FIGURE_5.name, FIGURE_5.workers, "", document, seeds)

@@ -1,0 +1,132 @@
+"""The results of the evaluation's simulations, as far as they are there."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from flowmesh_sim.paper.campaign import Campaign
+from flowmesh_sim.paper.measure import Figures
+from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio
+from flowmesh_sim.paper.plan import Cell
+from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
+from flowmesh_sim.placement_evaluation.objective import Objective
+from flowmesh_sim.placement_evaluation.reference_set import Member, reference_set, shipped_member
+
+BySeed = dict[int, Figures]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A member of the reference set beside the shipped policy, seed by seed.
+
+    Attributes:
+        ratios: of a measure, the member's over the shipped policy's.
+    """
+
+    member: Member
+    results: BySeed
+    shipped: BySeed
+
+    def ratio(self, of: str | Callable[[Figures], float]) -> Spread:
+        """Returns the member's figure over the shipped policy's; above 1 the shipped is better."""
+        return ratio(self.results, self.shipped, of)
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the member's bill and latency are both lower by more than a twentieth."""
+        return all(self.ratio(of).median < 1 / BETTER for of in ("usd", "latency_s"))
+
+
+BETTER = 1.05
+"""A member is better than the shipped policy if that has so much more of both."""
+
+
+class PlacementResults:
+    """All results.
+
+    Attributes:
+        loads: that are judged; ``complete`` says whether every simulation of them is there.
+    """
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        loads: Sequence[EvaluationLoad],
+        needed: Sequence[Cell],
+        others: Sequence[Cell] = (),
+    ) -> None:
+        """Reads every existing result.
+
+        Args:
+            campaign: has them.
+            loads: that are judged.
+            needed: the cells of the whole evaluation.
+            others: cells that are shown, but not needed.
+        """
+        self.loads = loads
+        self._found = {_key(cell): campaign.found(cell) for cell in (*others, *needed)}
+        counts = [(len(self._found[_key(cell)]), len(cell.seeds)) for cell in needed]
+        self.simulated = sum(found for found, _ in counts)
+        self.planned = sum(planned for _, planned in counts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every needed simulation is there."""
+        return self.simulated == self.planned
+
+    def of(
+        self,
+        load: str,
+        system: str,
+        *,
+        experiment: str = "reference",
+        size: int = 0,
+        variant: str = "",
+    ) -> BySeed:
+        """Returns a cell's results by seed.
+
+        Raises:
+            Missing: there are none.
+        """
+        found = self._found.get((experiment, system, load, size, variant))
+        if not found:
+            raise Missing(f"{experiment} {load} {system} {size} {variant}")
+        return found
+
+    def shipped(self, load: EvaluationLoad, optimize: str = "balanced") -> BySeed:
+        """Returns the shipped policy's results."""
+        return self.of(load.name, shipped_member(load, optimize).label)
+
+    def compared(self, load: EvaluationLoad) -> list[Compared]:
+        """Returns the members whose results are there, beside the shipped policy's."""
+        shipped = self.shipped(load)
+        found = []
+        for member in reference_set(load):
+            results = self._found.get(("reference", member.label, load.name, 0, ""))
+            if results and results.keys() & shipped.keys():
+                found.append(Compared(member, results, shipped))
+        return found
+
+    def simulated_loads(self) -> list[EvaluationLoad]:
+        """Returns the loads for which the shipped policy and some members are there."""
+        return [load for load in self.loads if self._has(load)]
+
+    def _has(self, load: EvaluationLoad) -> bool:
+        try:
+            return bool(self.compared(load))
+        except Missing:
+            return False
+
+
+def best(compared: Sequence[Compared], objective: Objective) -> Compared:
+    """Returns the member with the least median objective, known in hindsight."""
+    return min(compared, key=lambda c: figure(with_objective(c.results, objective), "j").median)
+
+
+def with_objective(results: BySeed, objective: Objective) -> BySeed:
+    """Returns the results with the objective as ``j``."""
+    return {seed: {**f, "j": objective.of(f)} for seed, f in results.items()}
+
+
+def _key(cell: Cell) -> tuple[str, str, str, int, str]:
+    size = cell.workers if cell.experiment == "scaling" else 0
+    return (cell.experiment, cell.system, cell.load, size, cell.variant)
