@@ -10,7 +10,6 @@ from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.page import fill
 from flowmesh_sim.placement_evaluation.loads import draw, scheduler_commit
 from flowmesh_sim.placement_evaluation.measure import measure
-from flowmesh_sim.placement_evaluation.objective import balanced_value
 from flowmesh_sim.placement_evaluation.plan import figure_5_cells, reference_cells, scaling_cells
 from flowmesh_sim.placement_evaluation.reference_set import reference_set, small_set
 from flowmesh_sim.placement_evaluation.results import PlacementResults
@@ -81,10 +80,8 @@ def _run(options: argparse.Namespace) -> None:
         f"{results.simulated} of {results.planned} simulations."
     )
     _show(tables, write=options.write)
-    shipped = [f for load in results.simulated_loads() for f in results.shipped(load).values()]
-    if shipped:
-        value = balanced_value(shipped)
-        print(f"both terms of the shipped policy are equal at {value:.6f} $/s")  # noqa: T201
+    value = results.value_usd_per_s()
+    print(f"both terms of the shipped policy are equal at {value:.6f} $/s")  # noqa: T201 - as above
 
 
 def _show(tables: dict[str, str], *, write: bool) -> None:

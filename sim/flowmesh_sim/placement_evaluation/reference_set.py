@@ -12,8 +12,8 @@ from flowmesh_sim.placement_evaluation.loads import EvaluationLoad, Json
 from flowmesh_sim.policies.baselines import ALWAYS_ON, BASELINES, KEEP_ALIVES_S, with_baseline
 
 SHIPPED = "shipped"
-SIGNALS = ("shipped", "hpa")
-"""What scales the baselines' pools."""
+SIGNALS = ("frozen", "hpa")
+"""What scales the baselines' pools: the signal of the day when they were written, or an HPA."""
 KEEP_ALIVE_S = 300.0
 """That pools ship with."""
 CONTROL = {"syncIntervalS": 3.0, "tickS": 1.0}

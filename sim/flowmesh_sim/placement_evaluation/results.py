@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.measure import Figures
@@ -95,6 +96,20 @@ class PlacementResults:
     def shipped(self, load: EvaluationLoad, optimize: str = "balanced") -> BySeed:
         """Returns the shipped policy's results."""
         return self.of(load.name, shipped_member(load, optimize).label)
+
+    def value_usd_per_s(self) -> float:
+        """Returns the value of time at which the shipped policy's two terms are equal.
+
+        Raises:
+            Missing: no load is simulated.
+        """
+        shipped = [shipped_member(load).label for load in self.loads]
+        pairs = zip(self.loads, shipped, strict=True)
+        found = [self._found.get(("reference", label, x.name, 0, "")) for x, label in pairs]
+        values = [figure(f, "usd").median / figure(f, "latencies_s").median for f in found if f]
+        if not values:
+            raise Missing("no load")
+        return median(values)
 
     def compared(self, load: EvaluationLoad) -> list[Compared]:
         """Returns the members whose results are there, beside the shipped policy's."""
