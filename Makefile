@@ -149,6 +149,10 @@ bench: ## what docs/benchmarks.md shows, measured here: dispatch, growth, sharin
 paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluation.md (ARGS="--seeds 3 --only fig5")
 	@$(BIN)/python -m flowmesh_sim.paper $(ARGS)
 
+.PHONY: placement-evidence
+placement-evidence: $(READY) ## the scheduler beside simple policies, on loads drawn anew (ARGS="--all --write")
+	@$(BIN)/python -m flowmesh_sim.placement_evaluation $(ARGS)
+
 .PHONY: paper-serving
 paper-serving: $(READY) ## papers about online requests, replayed; writes docs/evaluation-serving.md
 	@OPENBLAS_NUM_THREADS=1 $(BIN)/python -m flowmesh_sim.paper.serving $(ARGS)

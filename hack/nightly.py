@@ -159,6 +159,12 @@ JOBS: tuple[Job, ...] = (
         for first in range(0, 10_000, 1000)
     ),
     Job("paper", _make("paper"), 8 * 3600.0, last_line),
+    Job(
+        "placement-evidence",
+        _make("placement-evidence", "ARGS=--all --write"),
+        24 * 3600.0,
+        line_with("rules reached"),
+    ),
     Job("paper-serving", _make("paper-serving"), 7200.0, line_with("wrote")),
     Job(
         "calls",

@@ -14,6 +14,7 @@ from flowmesh_sim.placement_evaluation.plan import figure_5_cells, reference_cel
 from flowmesh_sim.placement_evaluation.reference_set import reference_set, small_set
 from flowmesh_sim.placement_evaluation.results import PlacementResults
 from flowmesh_sim.placement_evaluation.tables import render
+from flowmesh_sim.placement_evaluation.verdicts import summary
 
 PAGE = Path("docs/evaluation-placement.md")
 NAMES = ("reference", "scaling", "figure-5")
@@ -77,9 +78,10 @@ def _run(options: argparse.Namespace) -> None:
     tables["draw"] = (
         f"Drawn from the scheduler's commit {drawn.scheduler[:12]}; "
         f"{'evaluation' if options.final else 'seen'} seeds {', '.join(map(str, seeds))}. "
-        f"{results.simulated} of {results.planned} simulations."
+        f"{summary(results)}."
     )
     _show(tables, write=options.write)
+    print(summary(results))  # noqa: T201 - a command's output
     value = results.value_usd_per_s()
     print(f"both terms of the shipped policy are equal at {value:.6f} $/s")  # noqa: T201 - as above
 

@@ -68,12 +68,17 @@ def reference_set(load: EvaluationLoad) -> Iterator[Member]:
 
 
 def small_set(load: EvaluationLoad) -> Iterator[Member]:
-    """Yields a few members: FIFO with the same pools, and one machine that is always on."""
-    for name in ("fifo", "fifo-sharing"):
-        for signal in SIGNALS:
-            yield Member(name, signal, KEEP_ALIVE_S, load.devices)
-    dearest = next(devices for devices in load.subsets() if len(devices) == 1)
-    yield Member(ALWAYS_ON, "shipped", KEEP_ALIVE_S, dearest)
+    """Yields the members with default pools, and single machines that are always on."""
+    for member in reference_set(load):
+        if has_defaults(load, member):
+            yield member
+
+
+def has_defaults(load: EvaluationLoad, member: Member) -> bool:
+    """Whether a member rents what the shipped policy may, as pools ship, or is always on."""
+    if not BASELINES[member.baseline].is_elastic:
+        return True
+    return member.keep_alive_s == KEEP_ALIVE_S and member.devices == load.devices
 
 
 def cell_of(load: EvaluationLoad, member: Member, seeds: tuple[int, ...]) -> Cell:

@@ -1,6 +1,6 @@
 """Formats the tables of ``docs/evaluation-placement.md`` from the results."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio, spread
@@ -8,7 +8,7 @@ from flowmesh_sim.paper.tables import table
 from flowmesh_sim.placement_evaluation.loads import EvaluationDraw, EvaluationLoad
 from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import SCALED, SIZES
-from flowmesh_sim.placement_evaluation.reference_set import KEEP_ALIVE_S
+from flowmesh_sim.placement_evaluation.reference_set import has_defaults
 from flowmesh_sim.placement_evaluation.results import (
     BySeed,
     Compared,
@@ -23,7 +23,6 @@ from flowmesh_sim.placement_evaluation.verdicts import (
     verdicts,
     weak_efficiency,
 )
-from flowmesh_sim.policies.baselines import BASELINES
 
 ABSENT = "not simulated"
 MEASURES: dict[str, str | Callable[[Figures], float]] = {
@@ -48,6 +47,8 @@ SECONDS = {
     "wrong device": "wrong_device",
     "shared device": "shared_device",
 }
+SHOWN = 3
+"""Members that are named, of those that are better in bill and latency."""
 RESTART = ("pod", "agent", "process", "load", "capture")
 
 
@@ -81,7 +82,8 @@ def policies(results: PlacementResults) -> str:
     for load in results.simulated_loads():
         ours = results.shipped(load)
         rows.append([load.name, "FlowMesh", *_absolute(ours)])
-        rows += [_over_ours(load, c) for c in results.compared(load) if _has_defaults(load, c)]
+        compared = [c for c in results.compared(load) if has_defaults(load, c.member)]
+        rows += [_over_ours(load, c) for c in compared]
     return table(head, rows)
 
 
@@ -100,13 +102,6 @@ def _over_ours(load: EvaluationLoad, compared: Compared) -> list[str]:
     return [load.name, compared.member.label, *cells]
 
 
-def _has_defaults(load: EvaluationLoad, compared: Compared) -> bool:
-    member = compared.member
-    if not BASELINES[member.baseline].is_elastic:
-        return True
-    return member.keep_alive_s == KEEP_ALIVE_S and member.devices == load.devices
-
-
 def hindsight(results: PlacementResults) -> str:
     """Returns the best member of the reference set by load and value of time."""
     rows = []
@@ -118,8 +113,8 @@ def hindsight(results: PlacementResults) -> str:
             over = ratio(found.shipped, found.results, objective.of)
             rows.append([load.name, f"{factor:g} v", found.member.label, over.text(2)])
         better = [c.member.label for c in compared if c.is_better]
-        shown = "; ".join(better[:3]) + (f"; {len(better) - 3} more" if len(better) > 3 else "")  # noqa: PLR2004
-        rows.append([load.name, "better in bill and latency", shown or "none", str(len(better))])
+        shown = "; ".join(better[:SHOWN]) or "none"
+        rows.append([load.name, "better in bill and latency", shown, f"{len(better)} members"])
     head = ["load", "value of time", "best of the members", "FlowMesh's J over it"]
     return table(head, rows)
 
@@ -267,8 +262,3 @@ def _or_absent(make: Callable[[], str]) -> str:
         return make()
     except Missing:
         return f"*{ABSENT[0].upper()}{ABSENT[1:]}.*"
-
-
-def seeds_text(seeds: Sequence[int]) -> str:
-    """Returns the seeds as a sentence."""
-    return f"Seeds {', '.join(map(str, seeds))}."

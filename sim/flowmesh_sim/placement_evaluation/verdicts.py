@@ -17,6 +17,7 @@ BEST_EACH, BEST_MEDIAN, FIFO_MEDIAN, WORSE = 1.10, 1.0, 1.3, 1.25
 ENVELOPE, CHEAPEST_COST, CHEAPEST_LATENCY, FIXED_LATENCY = 1.5, 1.3, 3.0, 1.5
 CLOSED = {"a-64": 1.35, "b-64": 1.35, "a-64-heavy": 1.5, "b-64-heavy": 1.5}
 WARM_MOST, WEAK_LEAST = 1.35, 0.9
+REACHED, NOT_REACHED = "reached", "**not reached**"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ def verdict(rule: Rule, results: PlacementResults) -> tuple[str, str]:
     except Missing:
         return "", "not simulated"
     if results.complete or (finding.is_final and not finding.reached):
-        return finding.text, "reached" if finding.reached else "**not reached**"
+        return finding.text, REACHED if finding.reached else NOT_REACHED
     return finding.text, f"open: {results.simulated} of {results.planned} simulations"
 
 
@@ -56,6 +57,15 @@ def verdicts(results: PlacementResults) -> str:
     """Returns the table of all rules."""
     rows = [[rule.name, rule.goal, *verdict(rule, results)] for rule in RULES]
     return table(["rule", "goal", "simulated", ""], rows)
+
+
+def summary(results: PlacementResults) -> str:
+    """Returns how many rules are reached, and of how many simulations."""
+    reached = sum(verdict(rule, results)[1] == REACHED for rule in RULES)
+    return (
+        f"{reached} of {len(RULES)} rules reached; "
+        f"{results.simulated} of {results.planned} simulations"
+    )
 
 
 # -- against the reference set -------------------------------------------------------------------
