@@ -178,12 +178,12 @@ class GapAccount:
         totals = [0.0] * 5
         for uid, steps in self._observer.traces.items():
             keys = {key for step in steps for key in step.actions}
-            times = [self._observer.attempts[i] for key in keys for i in by_action.get(key, ())]
+            ran = [self._observer.attempts[i] for key in keys for i in by_action.get(key, ())]
             life = (submitted_s[uid], ended_s[uid])
             layers = [
-                [t.running for t in times],
-                [t.loading for t in times],
-                [t.fetching for t in times],
+                [t.running for t in ran],
+                [t.loading for t in ran],
+                [t.fetching for t in ran],
                 _outside(alive, life),
                 [life],
             ]

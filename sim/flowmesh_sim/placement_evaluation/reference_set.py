@@ -1,4 +1,4 @@
-"""The reference set: every simple policy that somebody could have chosen for a load.
+"""The reference set: every simple policy that an operator could have chosen for a load.
 
 A member is a baseline with a signal that scales its pools, a keep-alive and a subset of the classes
 of devices. The shipped policy is judged against the best of them in hindsight.

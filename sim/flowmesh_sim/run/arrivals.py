@@ -49,7 +49,8 @@ def arrival_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
 def _diurnal_times(arrivals: Arrivals, runs: int, rng: Random) -> list[float]:
     """Draws from a Poisson process with a rate that rises and falls as a cosine, by thinning."""
     high, low = arrivals.per_minute / MINUTE_S, arrivals.to_per_minute / MINUTE_S
-    times, passed_s = [], 0.0
+    times: list[float] = []
+    passed_s = 0.0
     while len(times) < runs:
         passed_s += rng.expovariate(high)
         rate = low + (high - low) * (1.0 - cos(tau * passed_s / arrivals.period_s)) / 2
