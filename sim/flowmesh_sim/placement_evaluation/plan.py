@@ -15,6 +15,8 @@ from flowmesh_sim.placement_evaluation.reference_set import (
 SIZES = (8, 24, 48)
 SCALED = ("a-64", "b-64", "a-64-heavy", "b-64-heavy")
 """Loads of the paper's Figure 7; the last two have eight times the rows."""
+WEAK = SCALED[:2]
+"""Those for which workflows grow with the fleet."""
 WARM = {"network.bucket_bytes_per_s": 1e15}
 """Weights are on every disk: fetching them takes next to nothing."""
 RUNS_PER_WORKER = 25
@@ -47,7 +49,7 @@ def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
         for workers in SIZES:
             yield _scaled("strong", name, loads[name], workers, seeds)
         yield _scaled("warm", name, loads[name], SIZES[-1], seeds, facts=WARM)
-    for name in SCALED[:2]:
+    for name in WEAK:
         for workers in (SIZES[0], SIZES[-1]):
             arrivals = {"kind": "closed", "concurrent": 8 * workers}
             load = {**loads[name], "runs": RUNS_PER_WORKER * workers, "arrivals": arrivals}

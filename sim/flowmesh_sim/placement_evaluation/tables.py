@@ -1,6 +1,7 @@
 """Formats the tables of ``docs/evaluation-placement.md`` from the results."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio, spread
@@ -24,7 +25,6 @@ from flowmesh_sim.placement_evaluation.verdicts import (
     weak_efficiency,
 )
 
-ABSENT = "not simulated"
 MEASURES: dict[str, str | Callable[[Figures], float]] = {
     "cost": "usd",
     "latency": "latency_s",
@@ -217,30 +217,43 @@ def _a_run(found: BySeed, name: str) -> Spread:
 
 
 def scaling(results: PlacementResults) -> str:
-    """Returns how workflows a minute grow with the fleet."""
+    """Returns how workflows a minute grow with the fleet; a cell without simulations says so."""
     rows = []
     for load in SCALED:
-        strong = [scaled(results, "strong", load, size) for size in SIZES]
-        warm = scaled(results, "warm", load, SIZES[-1])
-        rows.append(
-            [
-                load,
-                *(figure(found, "runs_per_min").text(1) for found in strong),
-                ratio(strong[-1], strong[0], "runs_per_min").text(2),
-                over_closed(strong[-1]).text(2),
-                over_closed(warm).text(2),
-                weak_efficiency(results, load).text(2) if load in SCALED[:2] else "",
-            ]
-        )
-    head = [
-        "load",
-        *(f"{size} workers, workflows/min" for size in SIZES),
-        "48 over 8",
-        "48: makespan over the closed loop's bound",
-        "the same, warm disks",
-        "weak scaling: a worker's rate, 48 over 8",
-    ]
-    return table(head, rows)
+        cells = [
+            _or_absent(partial(_scaling_cell, results, load, find)) for find in SCALING.values()
+        ]
+        rows.append([load, *cells])
+    return table(["load", *SCALING], rows)
+
+
+def _scaling_cell(
+    results: PlacementResults, load: str, find: Callable[[PlacementResults, str], Spread]
+) -> str:
+    return find(results, load).text(2)
+
+
+def _rate(size: int) -> Callable[[PlacementResults, str], Spread]:
+    return lambda results, load: figure(scaled(results, "strong", load, size), "runs_per_min")
+
+
+def _strong(results: PlacementResults, load: str) -> Spread:
+    least, most = (scaled(results, "strong", load, size) for size in (SIZES[0], SIZES[-1]))
+    return ratio(most, least, "runs_per_min")
+
+
+SCALING: dict[str, Callable[[PlacementResults, str], Spread]] = {
+    **{f"{size} workers, workflows/min": _rate(size) for size in SIZES},
+    "48 over 8": _strong,
+    "48: makespan over the closed loop's bound": lambda results, load: over_closed(
+        scaled(results, "strong", load, SIZES[-1])
+    ),
+    "the same, warm disks": lambda results, load: over_closed(
+        scaled(results, "warm", load, SIZES[-1])
+    ),
+    "weak scaling: a worker's rate, 48 over 8": weak_efficiency,
+}
+"""The columns of the table of scaling."""
 
 
 def render(results: PlacementResults, drawn: EvaluationDraw) -> dict[str, str]:
@@ -261,4 +274,4 @@ def _or_absent(make: Callable[[], str]) -> str:
     try:
         return make()
     except Missing:
-        return f"*{ABSENT[0].upper()}{ABSENT[1:]}.*"
+        return "not simulated"
