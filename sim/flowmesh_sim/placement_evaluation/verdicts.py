@@ -125,7 +125,7 @@ def _better_than_fifo(results: PlacementResults) -> Finding:
 def _middle(found: list[Spread]) -> str:
     """Returns the median of several loads, and the least and the largest of their seeds."""
     least, most = min(x.low for x in found), max(x.high for x in found)
-    return f"{median(x.median for x in found):.2f} [{least:.2f}, {most:.2f}], {len(found)} loads"
+    return f"{median(x.median for x in found):.2f} [{least:.2f}, {most:.2f}], loads: {len(found)}"
 
 
 def _not_worse_than_fifo(results: PlacementResults) -> Finding:
