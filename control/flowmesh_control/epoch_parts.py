@@ -281,6 +281,7 @@ def build_admission(
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
+        deleted=context.deleted,
         submitted=loop.post_and_wait,
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []

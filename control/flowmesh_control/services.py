@@ -29,6 +29,7 @@ from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.request_log.reading import RequestLogReader
@@ -36,6 +37,7 @@ from flowmesh_control.request_log.request_log import RequestLog
 from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
+from flowmesh_control.runs.deletion import RunDeletion
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
@@ -65,6 +67,8 @@ class ControlPlaneServices:
     store: Store
     runs: LiveRuns
     commands: RunCommands
+    deletion: RunDeletion
+    deleted: DeletedRuns
     changes: RunChangeFeed
     views: RunViews
     queries: RunQueries

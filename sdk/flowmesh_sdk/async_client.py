@@ -217,6 +217,10 @@ class AsyncRun:
         """As :meth:`Run.cancel`."""
         return await self._call(lambda run: run.cancel(reason=reason))
 
+    async def delete(self) -> None:
+        """As :meth:`Run.delete`."""
+        await self._call(Run.delete)
+
     async def leave(self) -> RunStatus:
         """As :meth:`Run.leave`."""
         return await self._call(Run.leave)

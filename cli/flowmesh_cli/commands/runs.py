@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands.names import RunArgument, StepArgument, StepOption
+from flowmesh_cli.commands.names import RunArgument, RunsArgument, StepArgument, StepOption
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
@@ -49,6 +49,7 @@ def add_to(app: typer.Typer) -> None:
         ("list", list_runs),
         ("watch", watch),
         ("cancel", cancel),
+        ("delete", delete),
         ("amend", amend),
         ("repin", repin),
         ("resume", resume),
@@ -228,6 +229,30 @@ def cancel(
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
     cancel_run(run, reason=reason, yes=yes, place=place, as_json=json)
+
+
+def delete(
+    runs: RunsArgument = None,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Delete all runs of the namespace that ended longer ago, such as 30d.",
+        ),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Delete runs that have ended, with their logs and lineage.
+
+    Results that others use stay, and so does what the runs paid, in bills. On a cluster also delete
+    their FlowMeshWorkflow objects.
+    """
+    from flowmesh_cli.verbs.delete import delete_runs  # noqa: PLC0415
+
+    delete_runs(runs or (), older_than=older_than, yes=yes, place=place, as_json=json)
 
 
 def amend(

@@ -9,7 +9,7 @@ joins the run. Submissions of other documents are written concurrently.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +44,8 @@ from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
 from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
+
+_DELETED = "the run of this object was deleted: delete the object too, or create another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class Admission:
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
+        deleted: Container[str],
         submitted: Callable[[Submitted], Awaitable[None]],
         fixed_fleet: Callable[[], Sequence[WorkerShape]],
         check_terms: Callable[[Compiled], Awaitable[None]],
@@ -116,6 +119,7 @@ class Admission:
             clock: gives the time of creation.
             quarantine_salts: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether the run of a uid has not ended.
+            deleted: runs that users deleted: an object that is left of one is refused.
             submitted: posts an accepted run to the machine.
             fixed_fleet: the shapes of all workers, where no others can join: a step that none of
                 them serves is refused. Empty while none is connected, and where pools may grow.
@@ -130,6 +134,7 @@ class Admission:
         self._quarantine_salts = quarantine_salts
         self.submitters = Submitters(unfinished)
         self._unfinished = unfinished
+        self._deleted = deleted
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
         self._check_terms = check_terms
@@ -319,6 +324,8 @@ class Admission:
     async def _existing_run(self, submission: Submission, digest: Digest) -> str:
         """Returns the uid of the run of an earlier, equal submission; empty where it is new."""
         if submission.uid:
+            if submission.uid in self._deleted:
+                raise SpecError([Problem("metadata.uid", _DELETED)])
             key = spec_key(submission.uid)
             record = await self._records.read(key)
             return "" if record is None else decode_record(spec_decoder, key, record).uid
