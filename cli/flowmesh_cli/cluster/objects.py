@@ -32,8 +32,8 @@ class ExistsError(CliError):
     """An object of this name already exists."""
 
 
-class GoneError(CliError):
-    """There is no such object, or another one has its name now."""
+class MissingError(CliError):
+    """No such object exists, or another one has its name now."""
 
 
 class WorkflowObjects:
@@ -88,7 +88,7 @@ class WorkflowObjects:
                 ),
                 where=f"flowmeshworkflow {namespace}/{name}",
             )
-        except GoneError:
+        except MissingError:
             return
 
 
@@ -128,7 +128,7 @@ def _kind(error: Any) -> type[CliError]:
     reason = _body(error).get("reason")
     if error.status == 409 and reason == "AlreadyExists":  # noqa: PLR2004
         return ExistsError
-    return GoneError if reason in ("NotFound", "Conflict") else CliError
+    return MissingError if reason in ("NotFound", "Conflict") else CliError
 
 
 def _create_namespace(error: Any) -> str:

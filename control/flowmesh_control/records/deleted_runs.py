@@ -40,7 +40,7 @@ class DeletedRun(msgspec.Struct, frozen=True):
 
 
 class DeletedRuns:
-    """The deleted runs; what they paid is read when somebody asks for it."""
+    """The deleted runs; what they paid is read at the first question for it."""
 
     def __init__(self, records: RecordStore, uids: Iterable[str] = ()) -> None:
         self._records = records

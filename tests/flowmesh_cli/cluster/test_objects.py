@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flowmesh_cli.cluster.objects import ExistsError, GoneError, call_api_server
+from flowmesh_cli.cluster.objects import ExistsError, MissingError, call_api_server
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -46,8 +46,8 @@ def test_a_missing_permission_still_refers_to_the_administrator() -> None:
     ("status", "reason", "kind"),
     [
         (409, "AlreadyExists", ExistsError),
-        (404, "NotFound", GoneError),
-        (409, "Conflict", GoneError),  # the precondition on the uid failed: another object
+        (404, "NotFound", MissingError),
+        (409, "Conflict", MissingError),  # the precondition on the uid failed: another object
         (403, "Forbidden", CliError),
     ],
 )
