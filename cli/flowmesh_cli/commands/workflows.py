@@ -34,15 +34,18 @@ def validate(
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Also check what a cluster would refuse.")
     ] = False,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Check workflow and policy files without running them.
 
-    Report every problem at once, with file, line and column.
+    Report every problem at once, with file, line and column. Refuse valid workflows that no worker
+    of this installation can run, except with --kubernetes or --cluster.
     """
     from flowmesh_cli.verbs.validate import validate_files  # noqa: PLC0415
 
-    validate_files(WorkflowSelection(files, namespace, set_), as_json=json, kubernetes=kubernetes)
+    selection = WorkflowSelection(files, namespace, set_)
+    validate_files(selection, place=place, as_json=json, kubernetes=kubernetes)
 
 
 def plan(

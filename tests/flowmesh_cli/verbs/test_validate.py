@@ -10,17 +10,24 @@ import duckdb
 import pytest
 from tests.flowmesh_cli import flows
 
+from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.spec.size import MOST_OBJECT_BYTES
 
+CLUSTER = Target(cluster=True)
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def wrong(file: Path, *, kubernetes: bool = True) -> list[str]:
     try:
-        validate_files(WorkflowSelection([file], None, None), as_json=True, kubernetes=kubernetes)
+        validate_files(
+            WorkflowSelection([file], None, None),
+            place=CLUSTER,
+            as_json=True,
+            kubernetes=kubernetes,
+        )
     except FilesError as e:
         return str(e).splitlines()
     return []
@@ -46,7 +53,7 @@ def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
 
 def test_a_local_file_is_reported_with_its_location() -> None:
     file = EXAMPLES / "best-of-four.yaml"
-    validate_files(WorkflowSelection([file], None, None), as_json=True)
+    validate_files(WorkflowSelection([file], None, None), place=CLUSTER, as_json=True)
     [line] = wrong(file)
     assert line.startswith(f"{file}:13:17: spec.inputs.questions.dataset: ./demo/questions.jsonl")
     assert "`fmesh submit` uploads it" in line
@@ -71,7 +78,7 @@ def test_a_secret_without_its_kubernetes_object_is_reported_for_a_cluster(tmp_pa
 
 def test_a_valid_pool_is_reported_as_valid(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
-    validate_files(WorkflowSelection([file], None, None), as_json=False)
+    validate_files(WorkflowSelection([file], None, None), place=CLUSTER, as_json=False)
     assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
 
 
