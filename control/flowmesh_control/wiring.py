@@ -180,8 +180,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         stored=stored,
     )
     planner = build_planner(context, cache, evaluators, signals)
-    admission = build_admission(context, content, run_quota, loop, evaluators, planner)
     views = build_views(context, logs)
+    admission = build_admission(context, content, views, run_quota, loop, evaluators, planner)
     registry, replica_planner = build_serving(context, content, admission, views, signals, loop)
     withholding = build_withholding(context, lineage, admission, loop)
     samples.made = build_sampling(context, cache, admission, withholding, loop)

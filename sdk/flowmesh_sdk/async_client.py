@@ -139,6 +139,8 @@ class AsyncClient:
 class AsyncRun:
     """The methods of :class:`Run`, each of them awaited; awaiting the run itself waits for its end.
 
+    ``output`` asks nothing, and is not awaited.
+
     Attributes:
         uid: names it.
     """
@@ -192,6 +194,10 @@ class AsyncRun:
     async def partial(self) -> dict[str, Output]:
         """As :meth:`Run.partial`."""
         return await self._call(Run.partial)
+
+    def output(self, name: str) -> dict[str, str]:
+        """As :meth:`Run.output`."""
+        return self._run.output(name)
 
     async def receipt(self) -> Receipt:
         """As :meth:`Run.receipt`."""

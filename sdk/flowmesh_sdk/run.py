@@ -119,6 +119,10 @@ class Run:
         """Returns what is published so far of its outputs, also of a run that has not ended."""
         return self._outputs(self.status(), partial=True)
 
+    def output(self, name: str) -> dict[str, str]:
+        """Returns an output as an input of another workflow, which reads it by its content."""
+        return {"output": f"{self.uid}/{name}"}
+
     def receipt(self) -> Receipt:
         """Returns what it paid, for which work, and what sharing saved it."""
         return Receipt(self._http.get(f"/v1/runs/{self.uid}/receipt", ReceiptDocument))

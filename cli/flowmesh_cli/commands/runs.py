@@ -9,6 +9,7 @@ from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
     FilesArgument,
+    InputOption,
     JsonOption,
     NamespaceOption,
     SetOption,
@@ -63,6 +64,7 @@ def run(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
     weight: WeightOption = None,
@@ -82,7 +84,7 @@ def run(
     from flowmesh_cli.verbs.run import run_files  # noqa: PLC0415
 
     run_files(
-        WorkflowSelection(files, namespace, set_),
+        WorkflowSelection(files, namespace, set_, input_),
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
@@ -172,13 +174,14 @@ def submit(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Submit workflows to a running fabric, and return."""
     from flowmesh_cli.verbs.run import submit_files  # noqa: PLC0415
 
-    submit_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
+    submit_files(WorkflowSelection(files, namespace, set_, input_), place=place, as_json=json)
 
 
 def status(

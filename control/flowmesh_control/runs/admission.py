@@ -18,9 +18,11 @@ import orjson
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted
-from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest, WorkflowInput
 from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.queries.run_outputs import RunOutputs
 from flowmesh_control.quotas.doubling import Doubling
 from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -40,7 +42,7 @@ from flowmesh_core.identity import SCHEME, digest_bytes
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
+from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
 from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
@@ -97,6 +99,7 @@ class Admission:
         *,
         records: RecordStore,
         content: UploadStore,
+        outputs: RunOutputs,
         policies: CachePolicyStore,
         quota: RunQuota,
         compiler: WorkflowCompiler,
@@ -113,6 +116,7 @@ class Admission:
         Args:
             records: where specs are written.
             content: stores inline rows and loads references.
+            outputs: looks up outputs of runs.
             policies: give the scopes of a namespace.
             quota: bounds what a namespace has under way.
             compiler: checks and compiles workflows.
@@ -127,6 +131,7 @@ class Admission:
         """
         self._records = records
         self._content = content
+        self._outputs = outputs
         self._policies = policies
         self._quota = quota
         self._compiler = compiler
@@ -294,14 +299,31 @@ class Admission:
         given: Mapping[str, str],
         scopes: ScopePlan,
     ) -> dict[str, str]:
-        """Returns references for all local inputs, after storing rows given in the document."""
+        """Returns references for all local inputs, rows in the document and outputs of runs."""
         uploads = dict(given)
         for name, source in workflow.inputs.items():
             if source.has_rows:
                 rows = [as_row(row) for row in document["spec"]["inputs"][name]["rows"]]
                 stored = await self._content.put_rows(rows, scopes.private)
                 uploads[name] = stored.reference
-        return uploads
+        return uploads | await self._published(workflow, uploads)
+
+    async def _published(
+        self, workflow: CheckedWorkflow, known: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Returns references for outputs of runs; those of a run that is re-pinned are known."""
+        found = {}
+        problems = []
+        for name, source in workflow.inputs.items():
+            if not source.output or name in known:
+                continue
+            try:
+                found[name] = await self._outputs.reference(source.output, workflow.namespace)
+            except NotFoundError as e:
+                problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
+        if problems:
+            raise SpecError(problems)
+        return found
 
     async def _stored_inputs(
         self, workflow: CheckedWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
@@ -314,9 +336,10 @@ class Admission:
             if not reference.startswith(REFERENCE_PREFIX):
                 continue
             try:
-                found[name] = (reference, await self._content.load(source.kind, reference, scopes))
+                kind = source.kind or read_reference(reference).kind
+                found[name] = (reference, await self._content.load(kind, reference, scopes))
             except InvalidReferenceError as e:
-                problems.append(Problem(f"spec.inputs.{name}", f"{e.message}; {e.remedy}"))
+                problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
         if problems:
             raise SpecError(problems)
         return found
@@ -370,6 +393,10 @@ def _document(submission: Submission) -> dict[str, Any]:
     if submission.namespace and isinstance(metadata, dict):
         document["metadata"] = {**metadata, "namespace": submission.namespace}
     return document
+
+
+def _place(name: str, source: WorkflowInput) -> str:
+    return f"spec.inputs.{name}.output" if source.output else f"spec.inputs.{name}"
 
 
 def _references(plan: Plan) -> set[str]:

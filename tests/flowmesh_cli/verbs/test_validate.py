@@ -11,9 +11,10 @@ import pytest
 from tests.flowmesh_cli import flows
 
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import FilesError
+from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import read_sources
 from flowmesh_core.spec.size import MOST_OBJECT_BYTES
 
 CLUSTER = Target(cluster=True)
@@ -118,3 +119,31 @@ def test_a_file_whose_content_does_not_match_its_extension_is_reported_with_its_
     (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
     [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
     assert "spec.inputs.q.dataset: q.jsonl, line 2: not JSON" in line
+
+
+def test_an_input_is_replaced_by_a_file_of_this_folder_or_an_output_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "flows", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    (here / "rows.jsonl").write_text('{"a": 1}\n')
+    monkeypatch.chdir(here)
+    file = workflow(there, {"q": {"dataset": "./missing.jsonl", "limit": 2}})
+
+    def replaced(text: str) -> Any:
+        (source,) = read_sources(WorkflowSelection([file], inputs=[text])).workflows
+        return source.document.value["spec"]["inputs"]["q"]
+
+    assert replaced("q=./rows.jsonl") == {"dataset": str(here / "rows.jsonl"), "limit": 2}
+    assert replaced("q=nightly/answers") == {"output": "nightly/answers", "limit": 2}
+    assert replaced("q=s3://bucket/key") == {"dataset": "s3://bucket/key", "limit": 2}
+    with pytest.raises(FilesError, match=r"w\.yaml:\d+:\d+: spec\.inputs\.q\.dataset: .*does not"):
+        replaced("q=./none.jsonl")
+    (there / "missing.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(CliError, match=r"no workflow has spec\.inputs\.p; there is q"):
+        replaced("p=./rows.jsonl")
+    with pytest.raises(CliError, match="'q' is not of the form input=source"):
+        replaced("q")
+    chosen = WorkflowSelection([file], inputs=["q=nightly/answers"])
+    validate_files(chosen, place=CLUSTER, as_json=True, kubernetes=True)
