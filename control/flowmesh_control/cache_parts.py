@@ -7,6 +7,7 @@ from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.cache.collection import StoreCollection
 from flowmesh_control.cache.log_retention import LogRetention
 from flowmesh_control.cache.result_uses import ResultUses
+from flowmesh_control.cache.run_deletion import RunDeletion
 from flowmesh_control.cache.run_retention import RunRetention
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.metrics.collection_meter import CollectionMeter
@@ -14,7 +15,6 @@ from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_control.records.epochs import check_leads
-from flowmesh_control.runs.deletion import RunDeletion
 from flowmesh_control.serving.registry import ServiceRegistry
 
 

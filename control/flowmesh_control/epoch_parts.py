@@ -277,7 +277,7 @@ def build_admission(
     return Admission(
         records=context.store.records,
         content=content,
-        outputs=RunOutputs(views),
+        output=RunOutputs(views).reference,
         policies=context.policies,
         quota=quota,
         compiler=evaluators.compiler,

@@ -11,6 +11,7 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.cache.collection import StoreCollection
+from flowmesh_control.cache.run_deletion import RunDeletion
 from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.openai.services import OpenAiServices
@@ -37,7 +38,6 @@ from flowmesh_control.request_log.request_log import RequestLog
 from flowmesh_control.revocation.service import RevocationService
 from flowmesh_control.runs.admission import Admission
 from flowmesh_control.runs.commands import RunCommands
-from flowmesh_control.runs.deletion import RunDeletion
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore

@@ -27,6 +27,7 @@ from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
+from flowmesh_control.cache.run_deletion import RunDeletion
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner
@@ -34,7 +35,6 @@ from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.runs.admission import Admission, Submission
-from flowmesh_control.runs.deletion import RunDeletion
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_core.errors import SpecError

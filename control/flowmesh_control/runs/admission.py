@@ -22,7 +22,6 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest, WorkflowInput
 from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
-from flowmesh_control.queries.run_outputs import RunOutputs
 from flowmesh_control.quotas.doubling import Doubling
 from flowmesh_control.quotas.run_quota import RunQuota
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -47,6 +46,8 @@ from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
+OutputLookup = Callable[[str, str], Awaitable[str]]
+"""Returns the reference of ``RUN/OUTPUT`` in a namespace; raises ``NotFoundError`` without one."""
 _DELETED = "the run of this object was deleted: delete the object too, or create another one"
 
 
@@ -99,7 +100,7 @@ class Admission:
         *,
         records: RecordStore,
         content: UploadStore,
-        outputs: RunOutputs,
+        output: OutputLookup,
         policies: CachePolicyStore,
         quota: RunQuota,
         compiler: WorkflowCompiler,
@@ -116,7 +117,7 @@ class Admission:
         Args:
             records: where specs are written.
             content: stores inline rows and loads references.
-            outputs: looks up outputs of runs.
+            output: looks up an output of a run.
             policies: give the scopes of a namespace.
             quota: bounds what a namespace has under way.
             compiler: checks and compiles workflows.
@@ -131,7 +132,7 @@ class Admission:
         """
         self._records = records
         self._content = content
-        self._outputs = outputs
+        self._output = output
         self._policies = policies
         self._quota = quota
         self._compiler = compiler
@@ -318,7 +319,7 @@ class Admission:
             if not source.output or name in known:
                 continue
             try:
-                found[name] = await self._outputs.reference(source.output, workflow.namespace)
+                found[name] = await self._output(source.output, workflow.namespace)
             except NotFoundError as e:
                 problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
         if problems:
