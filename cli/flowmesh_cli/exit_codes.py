@@ -16,7 +16,8 @@ class ExitCode(IntEnum):
     """no fabric is running here, or it stopped answering"""
     REFUSED = 4
     """a run was not admitted: its budget or deadline cannot be met, or no worker can run it; or it
-    has ended and can no longer be changed; or `fmesh doctor` found a problem"""
+    has ended and can no longer be changed, or has not ended and cannot be deleted; or `fmesh
+    doctor` found a problem"""
     NOT_FOUND = 5
     """no such run, step, artifact or engine"""
     CANCELLED = 6

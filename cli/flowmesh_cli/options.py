@@ -22,6 +22,14 @@ NamespaceOption = Annotated[
     list[str] | None,
     typer.Option("--namespace", "-n", help="Namespace of all workflows, or one for each in order."),
 ]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="INPUT=SOURCE",
+        help="Replace an input of spec.inputs: by a file, an address, or RUN/OUTPUT. Repeatable.",
+    ),
+]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

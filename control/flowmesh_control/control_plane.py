@@ -373,6 +373,7 @@ class ControlPlane:
             ledger=ledger,
             archive=archive,
             index=index,
+            deleted=recovered.deleted,
             policies=policies,
             services=serving_records,
             audits=audits,

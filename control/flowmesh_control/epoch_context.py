@@ -13,6 +13,7 @@ from flowmesh_control.ports import SecretReader
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.ended_index import EndedRunIndex
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.ledger import LedgerWriter
@@ -56,6 +57,7 @@ class EpochContext:
         ledger: of the runs under way.
         archive: of the runs that have ended.
         index: of ended runs, the latest ones.
+        deleted: listed.
         policies: loaded.
         services: loaded.
         audits: loaded.
@@ -88,6 +90,7 @@ class EpochContext:
     ledger: LedgerWriter
     archive: Archive
     index: EndedRunIndex
+    deleted: DeletedRuns
     policies: CachePolicyStore
     services: ServiceRecords
     audits: AuditRecords

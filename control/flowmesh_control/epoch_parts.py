@@ -28,6 +28,7 @@ from flowmesh_control.openai.models import ModelNames
 from flowmesh_control.openai.services import OpenAiServices
 from flowmesh_control.ports import RunSampling
 from flowmesh_control.queries.planner import Planner
+from flowmesh_control.queries.run_outputs import RunOutputs
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.run_quota import RunQuota
@@ -265,6 +266,7 @@ def build_revocation(
 def build_admission(
     context: EpochContext,
     content: UploadStore,
+    views: RunViews,
     quota: RunQuota,
     loop: EventLoop,
     evaluators: Evaluators,
@@ -275,12 +277,14 @@ def build_admission(
     return Admission(
         records=context.store.records,
         content=content,
+        output=RunOutputs(views).reference,
         policies=context.policies,
         quota=quota,
         compiler=evaluators.compiler,
         clock=context.clock,
         quarantine_salts=context.audits.quarantine.salts,
         unfinished=lambda uid: _has_no_verdict(state.runs.get(uid)) or uid in waiting,
+        deleted=context.deleted,
         submitted=loop.post_and_wait,
         fixed_fleet=lambda: (
             [w.shape for w in state.workers.values()] if state.settings.unplaceable_after_s else []

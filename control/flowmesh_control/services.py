@@ -11,6 +11,7 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.admin import CacheAdmin
 from flowmesh_control.cache.collection import StoreCollection
+from flowmesh_control.cache.run_deletion import RunDeletion
 from flowmesh_control.loop.epoch import CurrentEpoch
 from flowmesh_control.metrics.exposition import MetricsPage
 from flowmesh_control.openai.services import OpenAiServices
@@ -29,6 +30,7 @@ from flowmesh_control.quotas.stored_bytes import StoredBytes
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.request_log.reading import RequestLogReader
@@ -65,6 +67,8 @@ class ControlPlaneServices:
     store: Store
     runs: LiveRuns
     commands: RunCommands
+    deletion: RunDeletion
+    deleted: DeletedRuns
     changes: RunChangeFeed
     views: RunViews
     queries: RunQueries

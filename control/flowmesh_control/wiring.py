@@ -12,7 +12,7 @@ from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_control.autoscaling.worker_fleet import ConnectedFleet
 from flowmesh_control.cache.result_uses import ResultUses
-from flowmesh_control.cache_parts import build_cache_admin, build_collection
+from flowmesh_control.cache_parts import build_cache_admin, build_deletion
 from flowmesh_control.epoch_context import EpochContext
 from flowmesh_control.epoch_parts import (
     LateSampling,
@@ -180,8 +180,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         stored=stored,
     )
     planner = build_planner(context, cache, evaluators, signals)
-    admission = build_admission(context, content, run_quota, loop, evaluators, planner)
     views = build_views(context, logs)
+    admission = build_admission(context, content, views, run_quota, loop, evaluators, planner)
     registry, replica_planner = build_serving(context, content, admission, views, signals, loop)
     withholding = build_withholding(context, lineage, admission, loop)
     samples.made = build_sampling(context, cache, admission, withholding, loop)
@@ -195,7 +195,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
     commands = build_commands(context, admission, repinning, loop)
     openai = build_openai(context, content, commands, views, stored, signals)
     cache_admin = build_cache_admin(context, stored, openai, registry, uses)
-    collection = build_collection(context, cache_admin, openai, uses, meter)
+    collection, deletion = build_deletion(context, cache_admin, openai, views, uses, meter)
     services = ControlPlaneServices(
         epoch=CurrentEpoch(context.epoch, context.clock, state),
         settings=context.settings,
@@ -203,6 +203,8 @@ def assemble(context: EpochContext) -> EpochRuntime:
         store=store,
         runs=LiveRuns(state, context.waiting, views),
         commands=commands,
+        deletion=deletion,
+        deleted=context.deleted,
         changes=changes,
         views=views,
         queries=RunQueries(state, views, context.clock),
@@ -217,7 +219,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         gateway=gateway,
         signals=signals,
         uploads=content,
-        lineage=lineage,
+        lineage=LineageIndex(store.records, hidden=context.deleted),
         documents=StatusDocuments(store, context.policies, context.references),
         policies=context.policies,
         quotas=quotas,

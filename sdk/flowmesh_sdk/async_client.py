@@ -139,6 +139,8 @@ class AsyncClient:
 class AsyncRun:
     """The methods of :class:`Run`, each of them awaited; awaiting the run itself waits for its end.
 
+    ``output`` asks nothing, and is not awaited.
+
     Attributes:
         uid: names it.
     """
@@ -193,6 +195,10 @@ class AsyncRun:
         """As :meth:`Run.partial`."""
         return await self._call(Run.partial)
 
+    def output(self, name: str) -> dict[str, str]:
+        """As :meth:`Run.output`."""
+        return self._run.output(name)
+
     async def receipt(self) -> Receipt:
         """As :meth:`Run.receipt`."""
         return await self._call(Run.receipt)
@@ -216,6 +222,10 @@ class AsyncRun:
     async def cancel(self, *, reason: str = "") -> RunStatus:
         """As :meth:`Run.cancel`."""
         return await self._call(lambda run: run.cancel(reason=reason))
+
+    async def delete(self) -> None:
+        """As :meth:`Run.delete`."""
+        await self._call(Run.delete)
 
     async def leave(self) -> RunStatus:
         """As :meth:`Run.leave`."""

@@ -13,6 +13,7 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted, RunSummary, Uploaded
 from flowmesh_sdk import local_fabric
 from flowmesh_sdk.bill import Grouping, NamespaceBill, read_charges
+from flowmesh_sdk.cluster_workflows import ClusterWorkflows
 from flowmesh_sdk.errors import ApiError, FlowMeshError, InvalidWorkflowError, NoFabricError
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.http.client import ApiConnection
@@ -22,7 +23,7 @@ from flowmesh_sdk.run import Run
 
 T = TypeVar("T")
 SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
-_FORBIDDEN = 403
+_TERMS, _FORBIDDEN = 402, 403
 
 
 class Submittable(Protocol):
@@ -47,6 +48,8 @@ def connect(
     *,
     token: str | Callable[[], str] = "",
     ca: str = "",
+    cluster: bool = False,
+    context: str = "",
     state_dir: str | Path | None = None,
     namespace: str = "",
     start: bool = True,
@@ -60,6 +63,10 @@ def connect(
         server: a server's address, such as ``https://flowmesh.example.com:8470``.
         token: for a server: a token, or what returns the current one; ``FLOWMESH_TOKEN`` otherwise.
         ca: for a server: a PEM file of the authorities to trust, or ``FLOWMESH_CA``.
+        cluster: whether the server is a cluster's, where runs are objects of Kubernetes: they are
+            created with the rights of the kubeconfig's current context, or of the pod. Needs the
+            extra ``[cluster]``.
+        context: another context of the kubeconfig, for a cluster.
         state_dir: of a local fabric; by default that of ``FLOWMESH_STATE_DIR``, or ``.flowmesh``.
         namespace: of workflows that name none, and of the runs that are listed.
         start: whether to start a fabric where none runs.
@@ -69,6 +76,8 @@ def connect(
         FlowMeshError: the address, the token or the authorities cannot be used.
     """
     server = server or ("" if state_dir else os.environ.get(SERVER, ""))
+    if cluster or context:
+        return _on_cluster(server, token, ca, context, namespace)
     if server:
         given = token or os.environ.get(TOKEN, "")
         if not given:
@@ -77,9 +86,7 @@ def connect(
                 where=f"server {server}",
                 remedy=f"pass token=…, or set {TOKEN}",
             )
-        current = given if callable(given) else lambda: str(given)
-        transport = ServerTransport(server, current, ca=ca or os.environ.get(CA, ""))
-        return Client(ApiConnection(server, transport, namespace=namespace))
+        return Client(_connection(server, given, ca, namespace))
     folder = local_fabric.state_folder(state_dir)
     owner = local_fabric.running(folder)
     if owner is None and not start:
@@ -94,6 +101,29 @@ def connect(
     return Client(http)
 
 
+def _connection(
+    server: str, token: str | Callable[[], str], ca: str, namespace: str
+) -> ApiConnection:
+    current = token if callable(token) else lambda: str(token)
+    transport = ServerTransport(server, current, ca=ca or os.environ.get(CA, ""))
+    return ApiConnection(server, transport, namespace=namespace)
+
+
+def _on_cluster(
+    server: str, token: str | Callable[[], str], ca: str, context: str, namespace: str
+) -> "Client":
+    if not server:
+        raise FlowMeshError(
+            "a cluster's gateway needs its address",
+            where="connect()",
+            remedy=f"pass it, or set {SERVER}; inside of the cluster it is"
+            " https://flowmesh-gateway.flowmesh.svc:8470",
+        )
+    objects = ClusterWorkflows(context)
+    given = token or os.environ.get(TOKEN, "") or objects.token
+    return Client(_connection(server, given, ca, namespace or objects.namespace), objects)
+
+
 class Client:
     """A connection to one fabric. It belongs to one thread; :meth:`clone` makes others.
 
@@ -102,9 +132,15 @@ class Client:
             user's own, and for the runs of all that the user may see.
     """
 
-    def __init__(self, http: ApiConnection) -> None:
-        """Opens no connection yet; see :func:`connect`."""
+    def __init__(self, http: ApiConnection, objects: ClusterWorkflows | None = None) -> None:
+        """Opens no connection yet; see :func:`connect`.
+
+        Args:
+            http: the control plane.
+            objects: creates runs, where these are objects of a cluster.
+        """
         self._http = http
+        self._objects = objects
 
     @property
     def namespace(self) -> str:
@@ -127,7 +163,7 @@ class Client:
 
     def clone(self) -> "Client":
         """Returns a client of the same fabric for another thread."""
-        return Client(self._http.clone())
+        return Client(self._http.clone(), self._objects)
 
     def same_run(self, run: Run) -> Run:
         """Returns a run of another client of this fabric, on this one's connection."""
@@ -165,6 +201,8 @@ class Client:
             ApiError: with status 402, its budget or deadline cannot be met.
             FlowMeshError: the fabric refuses it for another reason, or does not answer.
         """
+        if self._objects is not None:
+            return self._created(workflow, self._objects, resume=resume)
         submitter = os.urandom(8).hex()
         body = {**self._prepared(workflow), "resume": resume, "submitter": submitter}
         accepted = self._asked(workflow, routes.RUNS, RunAccepted, body, check=True)
@@ -223,6 +261,18 @@ class Client:
             FlowMeshError: the fabric refuses it, or does not answer.
         """
         return upload(self._http, Path(path), kind, namespace or self.namespace)
+
+    def _created(self, workflow: Submittable, objects: ClusterWorkflows, *, resume: bool) -> Run:
+        """Creates a run as an object, which refers to the content of local inputs."""
+        body = self._prepared(workflow)
+        document = body["document"]
+        refusals = self._asked(workflow, routes.PLAN, ForecastDocument, body).refusals
+        if refusals:
+            raise ApiError("; ".join(refusals), status=_TERMS, where=document["metadata"]["name"])
+        inputs = document["spec"].get("inputs")
+        for name, kind, _ in tuple(local_inputs(inputs)):
+            inputs[name][kind] = body["uploads"][name]
+        return Run(self._http, objects.submit(self._http, document, resume=resume).uid)
 
     def _prepared(self, workflow: Submittable) -> dict[str, Any]:
         document = workflow.to_dict()

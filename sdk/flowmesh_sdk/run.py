@@ -8,7 +8,7 @@ from typing import Any
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
 from flowmesh_api.v1.lineage import LineageWalk
 from flowmesh_api.v1.receipts import Receipt as ReceiptDocument
-from flowmesh_api.v1.runs import RunStatus, StepLogLine
+from flowmesh_api.v1.runs import DeletedRun, RunStatus, StepLogLine
 from flowmesh_api.v1.why import Explanation, Why
 from flowmesh_sdk.errors import ApiError, FabricUnavailableError, RunFailedError, RunTimeoutError
 from flowmesh_sdk.html import table_html
@@ -19,6 +19,7 @@ from flowmesh_sdk.rows import Rows
 
 POLL_S = 0.2
 RECONNECT_S = 30.0
+_NOT_FOUND = 404
 _ENDED_STEPS = frozenset(
     {StepState.COMPLETED, StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED}
 )
@@ -118,6 +119,10 @@ class Run:
         """Returns what is published so far of its outputs, also of a run that has not ended."""
         return self._outputs(self.status(), partial=True)
 
+    def output(self, name: str) -> dict[str, str]:
+        """Returns an output as an input of another workflow, which reads it by its content."""
+        return {"output": f"{self.uid}/{name}"}
+
     def receipt(self) -> Receipt:
         """Returns what it paid, for which work, and what sharing saved it."""
         return Receipt(self._http.get(f"/v1/runs/{self.uid}/receipt", ReceiptDocument))
@@ -142,6 +147,21 @@ class Run:
     def cancel(self, *, reason: str = "") -> RunStatus:
         """Cancels it for all who submitted it; results that are published stay."""
         return self._cancel({"reason": reason})
+
+    def delete(self) -> None:
+        """Deletes it, once it has ended: its status, logs, lineage and receipt cannot be read then.
+
+        Results that others use stay, and bills go on with what it paid. Deleting it once more does
+        nothing.
+
+        Raises:
+            ApiError: with status 409, it has not ended: ``cancel`` it first.
+        """
+        try:
+            self._http.ask("DELETE", f"/v1/runs/{self.uid}", DeletedRun)
+        except ApiError as e:
+            if e.status != _NOT_FOUND:
+                raise
 
     def leave(self) -> RunStatus:
         """Cancels it, unless others submitted the same document and still want it."""

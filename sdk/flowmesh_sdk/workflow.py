@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_api.v1.problems import Problem
+from flowmesh_documents.local_paths import is_local
 from flowmesh_sdk.client import Client, connect
 from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError
 from flowmesh_sdk.forecast import Forecast
@@ -14,8 +15,11 @@ from flowmesh_sdk.run import Run
 KIND = "FlowMeshWorkflow"
 _SUFFIXES = (".yaml", ".yml", ".json")
 Input = str | Path | Mapping[str, Any] | list[dict[str, Any]]
-"""A name, path or address, as after ``model:`` or ``dataset:`` in the file; a mapping, as below the
-input's name; or rows."""
+"""A name, path or address, as after ``model:`` or ``dataset:`` in the file; ``RUN/OUTPUT``; a
+mapping, as below the input's name or of :meth:`Run.output`; or rows."""
+_OTHER_SOURCES = ("rows", "configMap", "output")
+_OF_ROWS = ("limit", "columns")
+_REFERENCE = "cas:"
 
 
 class Workflow:
@@ -76,7 +80,7 @@ class Workflow:
         spec = document.setdefault("spec", {})
         _replace(spec, "params", params or {}, self.file)
         current = spec.get("inputs") or {}
-        given = {name: _input(current.get(name), value) for name, value in (inputs or {}).items()}
+        given = {n: replaced_input(current.get(n), value) for n, value in (inputs or {}).items()}
         _replace(spec, "inputs", given, self.file)
         return Workflow(document, folder=self.folder, file=self.file, locate=self._locate)
 
@@ -190,16 +194,29 @@ def _replace(spec: dict[str, Any], field: str, given: Mapping[str, Any], file: s
         declared[name] = value
 
 
-def _input(current: Any, value: Input) -> dict[str, Any]:
+def replaced_input(current: Any, value: Input) -> dict[str, Any]:
+    """Returns an input with another source.
+
+    Args:
+        current: the input as the workflow has it.
+        value: see :data:`Input`.
+    """
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, list):
         return {"rows": value}
     named = current if isinstance(current, dict) else {}
+    text = str(value)
+    if isinstance(value, str) and _names_output(value):
+        return {"output": value, **{k: v for k, v in named.items() if k in _OF_ROWS}}
     kinds = [k for k in ("model", "dataset", "adapter") if k in named]
     kind = kinds[0] if kinds else "dataset"
-    text = str(value)
     if isinstance(value, Path) and not value.is_absolute() and not text.startswith((".", "~")):
         text = f"./{text}"
-    rest = {k: v for k, v in named.items() if k not in (kind, "rows")}
+    rest = {k: v for k, v in named.items() if k not in (kind, *_OTHER_SOURCES)}
     return {**rest, kind: text}
+
+
+def _names_output(text: str) -> bool:
+    """Whether a text is ``RUN/OUTPUT``: no other source has this form."""
+    return text.count("/") == 1 and not is_local(text) and not text.startswith(_REFERENCE)

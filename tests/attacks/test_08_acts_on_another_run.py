@@ -1,6 +1,7 @@
 """Attacker: T2, a tenant with a token of the API; without rights on a run, or with those to look.
 
-Action: cancels, amends, repins, audits and resumes another tenant's run, by its uid or its name.
+Action: cancels, deletes, amends, repins, audits and resumes another tenant's run, by its uid or
+its name.
 Must not happen: the run changes, or the answer tells one without rights that it exists.
 """
 
@@ -42,6 +43,10 @@ async def test_a_run_of_another_namespace_cannot_be_changed(tmp_path: Path) -> N
                 )
                 refused = await fabric.ask(VIEWER, "POST", path, body=body, status=403)
                 assert "may not" in refused["error"]["message"]
+        for name in (uid, "nightly"):
+            told = await fabric.ask(ATTACKER, "DELETE", f"/v1/runs/{name}", status=404)
+            assert told["error"]["message"] == f"there is no run {name!r}"
+            await fabric.ask(VIEWER, "DELETE", f"/v1/runs/{name}", status=403)
         assert await fabric.ask(OWNER, "GET", f"/v1/runs/{uid}") == before
         amended = await fabric.ask(OWNER, "POST", f"/v1/runs/{uid}/amend", body=ACTS["amend"])
         assert amended["uid"] == uid

@@ -10,6 +10,7 @@ from tests.collection.cases_of_models import MODEL_CASES
 from tests.collection.cases_of_training import TRAINING_CASES
 from tests.collection.cases_without_models import CASES
 
+from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
@@ -76,7 +77,9 @@ MISSING: dict[str, tuple[str, ...]] = {
 def problems(file: Path) -> list[str]:
     """Returns the lines of `fmesh validate`."""
     try:
-        validate_files(WorkflowSelection([file], None, None), as_json=True)
+        validate_files(
+            WorkflowSelection([file], None, None), place=Target(cluster=True), as_json=True
+        )
     except FilesError as e:
         return str(e).splitlines()
     return []

@@ -68,6 +68,20 @@ def test_rows_cost_and_reasons_of_a_run(
     assert [step.expect for step in again.steps] == ["hit"]
     assert again.run().receipt().paid_usd == 0
 
+    document = workflow.to_dict()
+    document["spec"]["steps"][0]["with"]["query"] = "select max(b) as most from numbers"
+    reading = fm.load(document, inputs={"numbers": run.output("rows")})
+    later = reading.run(client=client)
+    most = later.result()["rows"]
+    assert isinstance(most, fm.Rows)
+    assert most.to_list() == [{"most": 297}]
+    made = {derivation.uid for derivation in later.lineage("rows").derivations}
+    assert {run.uid, later.uid} <= made
+    assert reading.run(client=client).receipt().executed == 0
+    run.delete()
+    with pytest.raises(fm.InvalidWorkflowError, match=f"there is no run '{run.uid}'"):
+        reading.submit(client=client)
+
 
 def test_a_failed_run_raises_its_step_reason_and_remedy(
     client: fm.Client, workflow: fm.Workflow

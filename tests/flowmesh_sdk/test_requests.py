@@ -68,6 +68,14 @@ def submit_and_leave(url: str, workflow: fm.Workflow) -> None:
             run.wait()
         assert failed.value.phase == "Cancelled"
         assert client.get_run("doubled").uid == run.uid
+        run.delete()
+        same.delete()
+        assert client.list_runs() == []
+        suspended = client.submit(workflow)
+        with pytest.raises(fm.ApiError, match="has not ended") as going:
+            suspended.delete()
+        assert going.value.status == 409
+        assert "fmesh cancel" in going.value.remedy
 
 
 async def test_a_wrong_token_and_an_unknown_run_are_refused_with_their_status() -> None:

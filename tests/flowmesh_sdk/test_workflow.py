@@ -50,6 +50,7 @@ def test_values_are_copied() -> None:
         ("./other.jsonl", {"dataset": "./other.jsonl"}),
         (Path("other.jsonl"), {"dataset": "./other.jsonl"}),
         (Path("/data/other.jsonl"), {"dataset": "/data/other.jsonl"}),
+        ("nightly/numbers", {"output": "nightly/numbers"}),
         ([{"a": 1}], {"rows": [{"a": 1}]}),
         ({"dataset": "hf://x/y", "pin": True}, {"dataset": "hf://x/y", "pin": True}),
     ],

@@ -447,6 +447,7 @@ async def _live(recorder: Recorder, fabric: Fabric) -> None:
     await recorder.ask(fabric, "runs.list", "GET /v1/runs")
     await recorder.ask(fabric, "receipts.list", "GET /v1/receipts")
     await recorder.ask(fabric, "charges.list", "GET /v1/charges")
+    await recorder.ask(fabric, "runs.delete", "DELETE /v1/runs/{uid}", uid=second)
 
 
 async def _errors(recorder: Recorder, fabric: Fabric, uid: str) -> None:

@@ -43,6 +43,7 @@ from flowmesh_api.v1.revocation import RevocationAnswer, RevokeBody
 from flowmesh_api.v1.runs import (
     AmendBody,
     CancelBody,
+    DeletedRun,
     Outputs,
     RepinnedRun,
     RunAccepted,
@@ -102,6 +103,10 @@ LIST_RUNS = _runs.get(
     _ONLY_NAMESPACE,
 )  # fmt: skip
 GET_RUN = _runs.get(routes.RUN, "Show a run with its steps.", RunStatus)
+DELETE_RUN = _runs.delete(
+    routes.RUN, "Delete a run that has ended, with its records; what it paid stays in bills.",
+    DeletedRun,
+)  # fmt: skip
 WATCH_RUN = replace(
     _runs.get(routes.RUN_WATCH, "Stream the status of a run, one a line, to its end.", RunStatus),
     media=(JSON_LINES,),

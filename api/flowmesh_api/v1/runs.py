@@ -54,6 +54,14 @@ class CancelBody(msgspec.Struct, frozen=True):
     submitter: str = ""
 
 
+class DeletedRun(msgspec.Struct, frozen=True):
+    """The answer to ``DELETE /v1/runs/{uid}``: the run that is deleted now."""
+
+    uid: str
+    name: str
+    namespace: str
+
+
 class AmendBody(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The body of ``POST /v1/runs/{uid}/amend``: the fields of a workflow that may change."""
 

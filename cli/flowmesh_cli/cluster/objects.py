@@ -32,8 +32,12 @@ class ExistsError(CliError):
     """An object of this name already exists."""
 
 
+class MissingError(CliError):
+    """No such object exists, or another one has its name now."""
+
+
 class WorkflowObjects:
-    """Creates, reads and patches the cluster's FlowMeshWorkflow objects."""
+    """Creates, reads, patches and deletes the cluster's FlowMeshWorkflow objects."""
 
     def __init__(self, kubeconfig: Kubeconfig) -> None:
         client = kubeconfig.client()  # says what is missing
@@ -74,6 +78,19 @@ class WorkflowObjects:
             where=f"flowmeshworkflow {namespace}/{name}",
         )  # fmt: skip
 
+    def delete(self, namespace: str, name: str, uid: str) -> None:
+        """Deletes the object with this uid, if there is one; raises as :meth:`create`."""
+        body = {"preconditions": {"uid": uid}}
+        try:
+            call_api_server(
+                lambda: self._api.delete_namespaced_custom_object(
+                    GROUP, VERSION, namespace, PLURAL, name, body=body
+                ),
+                where=f"flowmeshworkflow {namespace}/{name}",
+            )
+        except MissingError:
+            return
+
 
 def call_api_server(call: Callable[[], T], *, where: str) -> T:
     """Calls the API server and converts its errors.
@@ -89,7 +106,7 @@ def call_api_server(call: Callable[[], T], *, where: str) -> T:
     except ApiException as e:
         status = e.status or _handshake_status(str(e.reason))
         code = _CODES.get(status, ExitCode.NO_FABRIC)
-        kind = ExistsError if _already_exists(e) else CliError
+        kind = _kind(e)
         remedy = _create_namespace(e) or _REMEDIES.get(status, "")
         raise kind(_message(e), code, where=where, remedy=remedy) from e
     except (HTTPError, OSError) as e:
@@ -107,8 +124,11 @@ def _handshake_status(reason: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _already_exists(error: Any) -> bool:
-    return error.status == 409 and _body(error).get("reason") == "AlreadyExists"  # noqa: PLR2004
+def _kind(error: Any) -> type[CliError]:
+    reason = _body(error).get("reason")
+    if error.status == 409 and reason == "AlreadyExists":  # noqa: PLR2004
+        return ExistsError
+    return MissingError if reason in ("NotFound", "Conflict") else CliError
 
 
 def _create_namespace(error: Any) -> str:

@@ -57,6 +57,12 @@ RunArgument = Annotated[
     str,
     typer.Argument(help=_RUN, show_default="the latest", autocompletion=_completed("runs")),
 ]
+RunsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN...", help=_RUN, show_default=False, autocompletion=_completed("runs")
+    ),
+]
 RunOption = Annotated[
     str,
     typer.Option("--run", help=_RUN, show_default="the latest", autocompletion=_completed("runs")),

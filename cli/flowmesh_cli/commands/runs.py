@@ -4,11 +4,12 @@ from typing import Annotated
 
 import typer
 
-from flowmesh_cli.commands.names import RunArgument, StepArgument, StepOption
+from flowmesh_cli.commands.names import RunArgument, RunsArgument, StepArgument, StepOption
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
     FilesArgument,
+    InputOption,
     JsonOption,
     NamespaceOption,
     SetOption,
@@ -49,6 +50,7 @@ def add_to(app: typer.Typer) -> None:
         ("list", list_runs),
         ("watch", watch),
         ("cancel", cancel),
+        ("delete", delete),
         ("amend", amend),
         ("repin", repin),
         ("resume", resume),
@@ -62,6 +64,7 @@ def run(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
     weight: WeightOption = None,
@@ -81,7 +84,7 @@ def run(
     from flowmesh_cli.verbs.run import run_files  # noqa: PLC0415
 
     run_files(
-        WorkflowSelection(files, namespace, set_),
+        WorkflowSelection(files, namespace, set_, input_),
         workers=workers,
         price_usd_per_hour=price_usd_per_hour,
         weights=weight,
@@ -171,13 +174,14 @@ def submit(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Submit workflows to a running fabric, and return."""
     from flowmesh_cli.verbs.run import submit_files  # noqa: PLC0415
 
-    submit_files(WorkflowSelection(files, namespace, set_), place=place, as_json=json)
+    submit_files(WorkflowSelection(files, namespace, set_, input_), place=place, as_json=json)
 
 
 def status(
@@ -228,6 +232,30 @@ def cancel(
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
     cancel_run(run, reason=reason, yes=yes, place=place, as_json=json)
+
+
+def delete(
+    runs: RunsArgument = None,
+    older_than: Annotated[
+        str,
+        typer.Option(
+            "--older-than",
+            metavar="DURATION",
+            help="Delete all runs of the namespace that ended longer ago, such as 30d.",
+        ),
+    ] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Delete runs that have ended, with their logs and lineage.
+
+    Results that others use stay, and so does what the runs paid, in bills. On a cluster also delete
+    their FlowMeshWorkflow objects.
+    """
+    from flowmesh_cli.verbs.delete import delete_runs  # noqa: PLC0415
+
+    delete_runs(runs or (), older_than=older_than, yes=yes, place=place, as_json=json)
 
 
 def amend(

@@ -9,6 +9,7 @@ from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import (
     FilesArgument,
+    InputOption,
     JsonOption,
     NamespaceOption,
     SetOption,
@@ -31,31 +32,36 @@ def validate(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     kubernetes: Annotated[
         bool, typer.Option("--kubernetes", help="Also check what a cluster would refuse.")
     ] = False,
+    place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Check workflow and policy files without running them.
 
-    Report every problem at once, with file, line and column.
+    Report every problem at once, with file, line and column. Refuse valid workflows that no worker
+    of this installation can run, except with --kubernetes or --cluster.
     """
     from flowmesh_cli.verbs.validate import validate_files  # noqa: PLC0415
 
-    validate_files(WorkflowSelection(files, namespace, set_), as_json=json, kubernetes=kubernetes)
+    selection = WorkflowSelection(files, namespace, set_, input_)
+    validate_files(selection, place=place, as_json=json, kubernetes=kubernetes)
 
 
 def plan(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
     """Predict hits, cost, time and energy of workflows or batches."""
     from flowmesh_cli.verbs.plan import plan_batches, plan_files  # noqa: PLC0415
 
-    selection = WorkflowSelection(files, namespace, set_)
+    selection = WorkflowSelection(files, namespace, set_, input_)
     if any(file.suffix == ".jsonl" for file in files):
         plan_batches(selection, place=place, as_json=json)
     else:
@@ -66,13 +72,14 @@ def graph(
     files: FilesArgument,
     namespace: NamespaceOption = None,
     set_: SetOption = None,
+    input_: InputOption = None,
     mermaid: Annotated[bool, typer.Option("--mermaid", help="Print a Mermaid diagram.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Draw the steps of workflows and their dependencies."""
     from flowmesh_cli.verbs.validate import draw_files  # noqa: PLC0415
 
-    draw_files(WorkflowSelection(files, namespace, set_), mermaid=mermaid, as_json=json)
+    draw_files(WorkflowSelection(files, namespace, set_, input_), mermaid=mermaid, as_json=json)
 
 
 def engines(

@@ -58,11 +58,11 @@ def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
     Raises:
         CliError: a file is not one, or options for workflows are given.
     """
-    if chosen.namespaces or chosen.settings:
+    if chosen.namespaces or chosen.settings or chosen.inputs:
         raise CliError(
             "files of requests have no parameters, and their namespace is the user's",
             ExitCode.USAGE,
-            where="--namespace and --set",
+            where="--namespace, --set and --input",
             remedy="leave them out",
         )
     terminal = Terminal(as_json=as_json)

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 from flowmesh_api.v1.problems import Problem
+from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.views import formatting
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, need_workflows, read_sources
@@ -24,23 +26,31 @@ _READ_BYTES_MAX = 64 << 20
 """Larger files of rows are checked by the upload, which reads them too."""
 
 
-def validate_files(chosen: WorkflowSelection, *, as_json: bool, kubernetes: bool = False) -> None:
+def validate_files(
+    chosen: WorkflowSelection, *, place: Target, as_json: bool, kubernetes: bool = False
+) -> None:
     """Checks files as admission does, as far as that needs no upload.
 
     Args:
         chosen: the files.
+        place: where they would run.
         as_json: whether the result is JSON.
-        kubernetes: whether to check for `kubectl apply` too.
+        kubernetes: whether to check for `kubectl apply`, in place of the workers here.
 
     Raises:
         FilesError: lists every problem in them.
+        CliError: they are valid, and no worker here can run one of them (``REFUSED``).
     """
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)
     plans = compile_sources(sources.workflows)
+    for source, plan in zip(sources.workflows, plans, strict=True):
+        source.plan = plan
     pairs = zip(sources.workflows, plans, strict=True)
     if kubernetes and (wrong := [line for s, plan in pairs for line in _cluster_problems(s, plan)]):
         raise FilesError(wrong)
+    if not kubernetes:
+        refuse_what_no_worker_here_can_run(sources, place)
     if as_json:
         terminal.answer(
             {

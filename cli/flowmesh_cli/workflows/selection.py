@@ -13,8 +13,10 @@ class WorkflowSelection:
         files: YAML files; ``-`` is standard input.
         namespaces: one for all workflows, or one each in order; None keeps those in the files.
         settings: ``param=value``, applied to the workflows that declare the parameter.
+        inputs: ``input=source``, applied to the workflows that declare the input.
     """
 
     files: Sequence[Path]
     namespaces: Sequence[str] | None = None
     settings: Sequence[str] | None = None
+    inputs: Sequence[str] | None = None

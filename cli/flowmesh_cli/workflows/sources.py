@@ -5,7 +5,7 @@ later, is shown as ``file:line:column``.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document
+from flowmesh_documents.local_paths import is_local
 from flowmesh_documents.scalars import RefusedScalarError, read_plain
 from flowmesh_sdk.local_inputs import missing_files
+from flowmesh_sdk.workflow import replaced_input
 
 STANDARD_INPUT = "-"
 
@@ -91,8 +93,9 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     """
     sources: list[Source] = []
     wrong: list[str] = []
+    replaced = dict(_pair(text, "--input", "input=source") for text in chosen.inputs or ())
     for file in chosen.files:
-        found, lines = _read_file(file)
+        found, lines = _read_file(file, {f"spec.inputs.{name}." for name in replaced})
         sources += found
         wrong += lines
     if wrong:
@@ -100,6 +103,7 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     workflows = [s for s in sources if s.workflow is not None]
     _assign_namespaces(workflows, chosen.namespaces or ())
     _override(workflows, chosen.settings or ())
+    _replace_inputs(workflows, replaced)
     policies = [s for s in sources if s.policy is not None]
     others = {
         kind: [s for s in sources if s.document.value.get("kind") == kind]
@@ -123,7 +127,13 @@ def need_workflows(sources: Sources) -> list[Source]:
     return sources.workflows
 
 
-def _read_file(file: Path) -> tuple[list[Source], list[str]]:
+def _read_file(file: Path, replaced: Collection[str]) -> tuple[list[Source], list[str]]:
+    """Returns the objects of a file and its problems.
+
+    Args:
+        file: its path.
+        replaced: beginnings of places whose files are not looked for.
+    """
     name = str(file)
     text = _text_of(file)
     catalog = load_catalog()
@@ -136,6 +146,7 @@ def _read_file(file: Path) -> tuple[list[Source], list[str]]:
         wrong = check_loaded(item, catalog, check_call=stage_problems)
         if isinstance(found, FlowMeshWorkflow):
             missing = missing_files(item.document.value, folder)
+            missing = [p for p in missing if not p.path.startswith(tuple(replaced))]
             wrong += [item.document.locate(p) for p in missing]
         lines += [(p.line, problem_line(name, p)) for p in wrong]
         sources.append(
@@ -188,22 +199,53 @@ def _assign_namespaces(workflows: list[Source], namespaces: Sequence[str]) -> No
 
 def _override(workflows: list[Source], settings: Sequence[str]) -> None:
     for setting in settings:
-        name, sign, text = setting.partition("=")
-        if not sign or not name:
-            raise CliError(
-                f"{setting!r} is not of the form param=value", ExitCode.USAGE, where="--set"
-            )
+        name, text = _pair(setting, "--set", "param=value")
         value = _value(name, text)
-        declaring = [s for s in workflows if name in s.document.value["spec"].get("params", {})]
-        if not declaring:
-            known = {n for s in workflows for n in s.document.value["spec"].get("params", {})}
-            raise CliError(
-                f"no workflow has spec.params.{name}{did_you_mean(name, sorted(known))}",
-                ExitCode.USAGE,
-                where="--set",
-            )
-        for source in declaring:
-            source.document.value["spec"]["params"][name] = value
+        for params in _declaring(workflows, "params", name, "--set"):
+            params[name] = value
+
+
+def _replace_inputs(workflows: list[Source], given: Mapping[str, str]) -> None:
+    """Replaces inputs; relative paths start from the folder of the command.
+
+    Raises:
+        CliError: no workflow has such an input.
+        FilesError: a file is missing, or of the wrong kind.
+    """
+    for name, text in given.items():
+        path = is_local(text) and not text.startswith("file:")
+        source = str(Path(text).expanduser().absolute()) if path else text
+        for inputs in _declaring(workflows, "inputs", name, "--input"):
+            inputs[name] = replaced_input(inputs[name], source)
+    if given:
+        missing = [(s, missing_files(s.document.value, s.folder)) for s in workflows]
+        if lines := [line for s, problems in missing for line in s.lines(problems)]:
+            raise FilesError(lines)
+
+
+def _pair(text: str, option: str, form: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise CliError(f"{text!r} is not of the form {form}", ExitCode.USAGE, where=option)
+    return name, value
+
+
+def _declaring(workflows: list[Source], field: str, name: str, option: str) -> list[dict[str, Any]]:
+    """Returns the parameters or inputs of the workflows that have one of this name.
+
+    Raises:
+        CliError: none has.
+    """
+    declared = [s.document.value["spec"].get(field) or {} for s in workflows]
+    found = [values for values in declared if name in values]
+    if not found:
+        known = sorted({n for values in declared for n in values})
+        raise CliError(
+            f"no workflow has spec.{field}.{name}{did_you_mean(name, known)}",
+            ExitCode.USAGE,
+            where=option,
+        )
+    return found
 
 
 def _value(name: str, text: str) -> Any:

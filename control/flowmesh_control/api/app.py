@@ -68,7 +68,7 @@ def build_app(
     sender = ContentSender()
     handlers = (
         _run_handlers(services, labels),
-        AllReceipts(services.views),
+        AllReceipts(services.views, services.deleted),
         _data_handlers(services, labels, sender),
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),
@@ -109,6 +109,7 @@ def build_app(
 def _run_handlers(services: ControlPlaneServices, labels: NamespaceLabels) -> RunHandlers:
     return RunHandlers(
         commands=services.commands,
+        deletion=services.deletion,
         views=services.views,
         queries=services.queries,
         changes=services.changes,

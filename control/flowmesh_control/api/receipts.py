@@ -2,20 +2,21 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import date
 from typing import TypeVar
 
 from aiohttp import web
 
 from flowmesh_api.v1 import operations
-from flowmesh_api.v1.charges import ChargePage
-from flowmesh_api.v1.receipts import ReceiptPage
+from flowmesh_api.v1.charges import Charge, ChargePage
+from flowmesh_api.v1.receipts import Receipt, ReceiptPage
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.records.deleted_runs import DeletedRun, DeletedRuns
 from flowmesh_core.accounting.charges import Days, utc_day
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
@@ -32,8 +33,9 @@ _AT_ONCE = 16
 class AllReceipts:
     """Handlers of ``/v1/receipts`` and ``/v1/charges``."""
 
-    def __init__(self, views: RunViews) -> None:
+    def __init__(self, views: RunViews, deleted: DeletedRuns) -> None:
         self._views = views
+        self._deleted = deleted
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
@@ -44,8 +46,14 @@ class AllReceipts:
 
     async def receipts(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/receipts?namespace=&after=`` → :class:`ReceiptPage`, oldest run first."""
-        runs = await self._listed(call)
-        page = await _page(runs, self._views.receipt, lambda receipt: len(receipt.lines))
+        deleted = await self._deleted_runs()
+        runs = await self._listed(call, deleted.values())
+
+        async def receipt(uid: str) -> Receipt:
+            gone = deleted.get(uid)
+            return await self._views.receipt(uid) if gone is None else gone.receipt
+
+        page = await _page(runs, receipt, lambda receipt: len(receipt.lines))
         return json_response(ReceiptPage(*page))
 
     async def charges(self, call: AuthorizedRequest) -> web.Response:
@@ -55,18 +63,33 @@ class AllReceipts:
             Days(_day(query.get("since", ""), "since"), _day(query.get("until", ""), "until")),
             query.get("run", ""),
         )
-        runs = [r for r in await self._listed(call) if uid in ("", r.uid) and _paid_in(r, days)]
-        found, after, unreadable = await _page(
-            runs, lambda uid: self._views.charges(uid, days), len
-        )
+        deleted = await self._deleted_runs()
+        listed = await self._listed(call, deleted.values())
+        runs = [r for r in listed if uid in ("", r.uid) and _paid_in(r, days)]
+
+        async def charges(uid: str) -> list[Charge]:
+            gone = deleted.get(uid)
+            if gone is None:
+                return await self._views.charges(uid, days)
+            return [c for c in gone.charges if days.has(date.fromisoformat(c.day))]
+
+        found, after, unreadable = await _page(runs, charges, len)
         page = ChargePage([c for some in found for c in some], after, unreadable)
         return json_response(page)
 
-    async def _listed(self, call: AuthorizedRequest) -> list[RunSummary]:
+    async def _deleted_runs(self) -> dict[str, DeletedRun]:
+        """Returns what stays of deleted runs, by uid: bills go on with it."""
+        return {gone.run.uid: gone for gone in await self._deleted.all()}
+
+    async def _listed(
+        self, call: AuthorizedRequest, deleted: Iterable[DeletedRun]
+    ) -> list[RunSummary]:
         """Returns the runs that the user may list, oldest first, after the page before."""
         query = call.request.query
         after = _cursor(query.get("after", ""))
-        known = self._views.summaries(query.get("namespace") or None)
+        namespace = query.get("namespace") or None
+        known = self._views.summaries(namespace)
+        known += [d.run for d in deleted if namespace in (None, d.run.namespace)]
         seen = await call.listable(run.namespace for run in known)
         runs = sorted((r for r in known if r.namespace in seen), key=_position)
         return [r for r in runs if _position(r) > after]

@@ -1,4 +1,4 @@
-"""HTTP handlers of runs: submit, show, watch, amend, cancel and explain."""
+"""HTTP handlers of runs: submit, show, watch, amend, cancel, delete and explain."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from aiohttp import web
 from flowmesh_api.v1 import operations
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.problems import Problem
-from flowmesh_api.v1.runs import AmendBody, CancelBody, SubmitBody
+from flowmesh_api.v1.runs import AmendBody, CancelBody, DeletedRun, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -27,6 +27,7 @@ from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
+from flowmesh_control.cache.run_deletion import RunDeletion
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner
@@ -57,6 +58,7 @@ class RunHandlers:
         self,
         *,
         commands: RunWriter,
+        deletion: RunDeletion,
         views: RunViews,
         queries: RunQueries,
         changes: RunChangeFeed,
@@ -71,6 +73,7 @@ class RunHandlers:
 
         Args:
             commands: submits, amends and cancels.
+            deletion: deletes.
             views: status, logs and receipts.
             queries: why a step waits, and where it could run.
             changes: wakes watchers of a run.
@@ -83,6 +86,7 @@ class RunHandlers:
                 amends them.
         """
         self._commands = commands
+        self._deletion = deletion
         self._views = views
         self._queries = queries
         self._changes = changes
@@ -110,6 +114,7 @@ class RunHandlers:
                 open_limit=OpenLimit.WATCHES,
             ),
             run_route(operations.CANCEL_RUN, self.cancel, Verb.UPDATE),
+            run_route(operations.DELETE_RUN, self.delete, Verb.DELETE),
             run_route(operations.AMEND_RUN, self.amend, Verb.UPDATE),
             run_route(operations.REPIN_RUN, self.repin, Verb.UPDATE),
             fabric_route(operations.RESUME_RUN, self.resume, Verb.UPDATE, Resource.WORKFLOWS),
@@ -177,6 +182,12 @@ class RunHandlers:
         reason = given.reason or "cancelled by the user"
         await self._commands.cancel(uid, reason, given.submitter)
         return json_response(await self._views.status(uid))
+
+    async def delete(self, call: AuthorizedRequest) -> web.Response:
+        """``DELETE /v1/runs/{uid}`` → :class:`DeletedRun`; of a run that has ended."""
+        status = await self._views.status(call.uid)
+        await self._deletion.delete(call.uid)
+        return json_response(DeletedRun(status.uid, status.name, status.namespace))
 
     async def amend(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs/{uid}/amend`` :class:`AmendBody` → :class:`RunStatus`."""

@@ -1,10 +1,15 @@
-"""Deletes the records of runs that ended long ago; called by a collection."""
+"""Deletes the records of runs: of those that ended long ago, and of those that users deleted.
+
+Called by a collection, and by the deletion of a run.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Iterable
 from dataclasses import dataclass, field
 
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.keys import (
     ACCOUNTS,
+    DELETED,
     ENDED,
     LEARNED,
     LINEAGE,
@@ -14,7 +19,7 @@ from flowmesh_control.records.keys import (
     spec_key,
 )
 from flowmesh_store.batched_requests import each_of, in_batches
-from flowmesh_store.collection.sweep import StoredRecord, SweepableRecords
+from flowmesh_store.collection.sweep import ANY_AGE, StoredRecord, SweepableRecords
 
 _LATEST = 2
 """How many records of a kind that each epoch writes stay: a leader reads the newest that it can."""
@@ -50,6 +55,7 @@ class RunRetention:
         grace_s: float,
         lineage_ttl_s: Callable[[], float],
         needed: Callable[[], Awaitable[Container[str]]],
+        deleted: DeletedRuns,
         forget: Callable[[str], None],
     ) -> None:
         """Keeps the arguments.
@@ -61,6 +67,7 @@ class RunRetention:
             lineage_ttl_s: returns the age from which lineage is deleted, at least as long as a
                 result can be used: a revocation finds what was made from content by its lineage.
             needed: returns the uids of runs that stay: live ones, and those of batches.
+            deleted: the runs that users deleted: the rest of their records goes at once.
             forget: called with the uid of a run that was deleted.
         """
         self._sweepable = sweepable
@@ -68,6 +75,7 @@ class RunRetention:
         self._grace_s = grace_s
         self._lineage_ttl_s = lineage_ttl_s
         self._needed = needed
+        self._deleted = deleted
         self._forget = forget
 
     async def expire(self, *, dry_run: bool) -> int:
@@ -80,26 +88,40 @@ class RunRetention:
         expired = [
             run
             async for run in self._runs()
-            if run.is_expired(self._ttl_s) and run.uid not in needed
+            if run.uid in self._deleted or (run.is_expired(self._ttl_s) and run.uid not in needed)
         ]
         if dry_run:
             return len(expired)
         for run in expired:
-            spec, *others = run.in_order_of_deletion()
-            await self._delete([spec], self._ttl_s)
-            await self._delete(others, self._ttl_s)
-            self._forget(run.uid)
-        await self._delete_old(LINEAGE, max(self._ttl_s, self._lineage_ttl_s()))
+            await self._delete_run(run, ANY_AGE if run.uid in self._deleted else self._ttl_s)
+        # What says that a run was deleted is younger than its lineage, which it hides.
+        for prefix in (LINEAGE, DELETED):
+            await self._delete_old(prefix, max(self._ttl_s, self._lineage_ttl_s()))
         for prefix in (ENDED, TAKEN):
             await self._delete_old(prefix, self._ttl_s, but=_LATEST)
         for prefix in (ACCOUNTS, LEARNED):
             await self._delete_old(prefix, self._grace_s, but=_LATEST)
         return len(expired)
 
-    async def _runs(self) -> AsyncIterator[_StoredRun]:
+    async def delete(self, uid: str) -> None:
+        """Deletes the records of a run that was deleted, except its lineage, which is hidden.
+
+        Raises:
+            StoreError: what was deleted stays deleted; the next collection deletes the rest.
+        """
+        async for run in self._runs(f"{RUNS}{uid}/"):
+            await self._delete_run(run, ANY_AGE)
+
+    async def _delete_run(self, run: _StoredRun, older_than_s: float) -> None:
+        spec, *others = run.in_order_of_deletion()
+        await self._delete([spec], older_than_s)
+        await self._delete(others, older_than_s)
+        self._forget(run.uid)
+
+    async def _runs(self, prefix: str = RUNS) -> AsyncIterator[_StoredRun]:
         """Yields the runs of the store from one listing, in which a run's records are together."""
         run: _StoredRun | None = None
-        async for record in self._sweepable.aged(RUNS):
+        async for record in self._sweepable.aged(prefix):
             uid = record.key.removeprefix(RUNS).partition("/")[0]
             if run is None or run.uid != uid:
                 if run is not None:
@@ -114,6 +136,8 @@ class RunRetention:
         found = [record async for record in self._sweepable.aged(prefix)]
         old = [r.key for r in found[: len(found) - but] if r.age_s >= ttl_s]
         await self._delete(old, ttl_s)
+        if prefix == DELETED:
+            self._deleted.forget(key.removeprefix(DELETED) for key in old)
 
     async def _delete(self, keys: Iterable[str], older_than_s: float) -> None:
         async def delete(key: str) -> bool:

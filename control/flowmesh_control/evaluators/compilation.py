@@ -26,14 +26,16 @@ class WorkflowInput(msgspec.Struct, frozen=True):
     """An input from outside of a checked workflow.
 
     Attributes:
-        kind: ``model``, ``adapter`` or ``dataset``.
+        kind: ``model``, ``adapter`` or ``dataset``; empty for an output, whose reference says it.
         value: where its content is; empty for rows and for a key of a ConfigMap.
         has_rows: whether its rows are in the document.
+        output: of a run, as ``RUN/OUTPUT``; empty for another source.
     """
 
     kind: str
     value: str = ""
     has_rows: bool = False
+    output: str = ""
 
 
 class CheckedWorkflow(msgspec.Struct, frozen=True, tag="Checked"):
@@ -112,7 +114,9 @@ def checked(workflow: FlowMeshWorkflow) -> CheckedWorkflow:
         kinds = [k for k in ("model", "adapter", "dataset") if getattr(source, k)]
         kind = kinds[0] if kinds else "dataset"
         value = getattr(source, kind) or ""
-        inputs[name] = WorkflowInput(kind, value, source.rows is not None)
+        output = source.output or ""
+        kind = "" if output else kind
+        inputs[name] = WorkflowInput(kind, value, source.rows is not None, output)
     steps = min(_steps(workflow), 2**53)
     return CheckedWorkflow(workflow.metadata.namespace, inputs, steps)
 

@@ -99,6 +99,10 @@ class BatchService:
             while True:
                 readers.create_task(self._read_file(await self.waiting.get()))
 
+    async def uids(self) -> frozenset[str]:
+        """Returns the uids of the runs of all batches."""
+        return frozenset(batch.uid for batch in await self.batches.all())
+
     async def create(
         self, namespace: str, labels: Mapping[str, str], scope: str, body: CreateBatchBody
     ) -> BatchRecord:

@@ -66,6 +66,7 @@ class EndedRunIndex:
         self._segment: list[EndedRunEntry] = []
         self._number = 1
         self._etag: str | None = None
+        self._written = asyncio.Event()
 
     def add(self, final: FinalRecord) -> None:
         """Adds a run whose end is durable; its line is written after the next accounts."""
@@ -74,6 +75,11 @@ class EndedRunIndex:
     def waiting(self) -> int:
         """Returns the number of unwritten lines, which accounts captured now will count."""
         return len(self._waiting)
+
+    async def written(self, uid: str) -> None:
+        """Returns once the durable accounts count a run that has ended."""
+        while any(entry.run.uid == uid for entry in self._waiting):
+            await self._written.wait()
 
     async def write(self, count: int) -> None:
         """Writes the oldest ``count`` lines, whose accounts are durable.
@@ -90,6 +96,8 @@ class EndedRunIndex:
             self._segment += taken
             del self._waiting[: len(taken)]
             count -= len(taken)
+            self._written.set()
+            self._written = asyncio.Event()
 
     async def _put(self, lines: Sequence[EndedRunEntry]) -> None:
         key, data = ended_key(self._epoch, self._number), msgspec.json.encode(lines)

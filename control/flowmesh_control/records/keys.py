@@ -19,6 +19,7 @@
     services/<namespace>/<name>         services, with the release that they serve
     accounts/<epoch>                    the fabric's accounts
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
+    deleted/<uid>                       a run that was deleted, and what it paid
     taken/<epoch>                       runs that a leader took over
     learned/<epoch>                     the cost model; may be lost
     used/results                        when results were last used; may be lost
@@ -48,6 +49,7 @@ POLICIES = "policies/"
 ACCOUNTS = "accounts/"
 LEARNED = "learned/"
 ENDED = "ended/"
+DELETED = "deleted/"
 TAKEN = "taken/"
 LINEAGE = "lineage/"
 QUARANTINE = "quarantine/"
@@ -65,8 +67,8 @@ SERVICES = "services/"
 REQUEST_LOG = "request-log/"
 REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
-    f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, TAKEN, QUARANTINE, LINEAGE,
-    SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI, SERVICES, USED,
+    f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, DELETED, TAKEN, QUARANTINE,
+    LINEAGE, SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI, SERVICES, USED,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -165,6 +167,11 @@ def accounts_key(epoch: int) -> str:
 def ended_key(epoch: int, number: int) -> str:
     """Returns the key of a segment of the index of ended runs."""
     return f"{ENDED}{epoch:0{_EPOCH_DIGITS}d}-{number:0{_SEQ_DIGITS}d}"
+
+
+def deleted_key(uid: str) -> str:
+    """Returns the key of what stays of a deleted run."""
+    return f"{DELETED}{uid}"
 
 
 def taken_key(epoch: int) -> str:

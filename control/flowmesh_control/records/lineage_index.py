@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator
 
 import msgspec
 
@@ -33,8 +33,15 @@ Seen = Callable[[Iterable[str]], Awaitable[frozenset[str]]]
 class LineageIndex:
     """Writes and walks the index."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: Records, hidden: Container[str] = frozenset()) -> None:
+        """Reads nothing yet.
+
+        Args:
+            records: of the store.
+            hidden: uids of runs that are left out, because their users deleted them.
+        """
         self._records = records
+        self._hidden = hidden
 
     async def write(self, uid: str, found: Iterable[Derivation]) -> None:
         """Indexes a run's derivations; may be repeated.
@@ -114,13 +121,12 @@ class LineageIndex:
         found = [
             d for d in made if any(x.startswith(beginning) for x in (*_outputs(d), *_inputs(d)))
         ]
-        visible = await _of(found, seen)
+        visible = await self._visible(found, seen)
         known = {d for made in visible for d in (*_outputs(made), *_inputs(made))}
         return sorted(d for d in known if d.startswith(beginning))
 
-    @staticmethod
     async def touching(
-        reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
+        self, reader: LineageReader, digests: list[Digest], direction: Direction, seen: Seen
     ) -> list[Derivation]:
         """Returns the derivations that made (up) or used (down) one of these, of visible runs."""
         wanted = set(digests)
@@ -128,10 +134,15 @@ class LineageIndex:
         made = await reader.touching(digests, [index])
         found = [d for d in made if wanted & _near_side(d, direction)]
         whole: dict[tuple[str, str], Derivation] = {}
-        for d in await _of(found, seen):
+        for d in await self._visible(found, seen):
             if (d.uid, d.step) not in whole:
                 whole[d.uid, d.step] = await reader.whole(d) if d.partial else d
         return list(whole.values())
+
+    async def _visible(self, found: list[Derivation], seen: Seen) -> list[Derivation]:
+        """Returns the derivations of visible namespaces and runs."""
+        visible = await seen({d.namespace for d in found})
+        return [d for d in found if d.namespace in visible and d.uid not in self._hidden]
 
 
 def _of_run(uid: str, derivations: Iterable[Derivation]) -> Iterator[tuple[str, bytes]]:
@@ -165,12 +176,6 @@ def _sharded(uid: str, derivations: Iterable[Derivation]) -> dict[str, bytes]:
             part = msgspec.json.encode(_partial(derivation, some))
             shards[f"{BY_INPUT}{shard}/{uid}"].append(part)
     return {key: b"[" + b",".join(encoded) + b"]" for key, encoded in shards.items()}
-
-
-async def _of(found: list[Derivation], seen: Seen) -> list[Derivation]:
-    """Returns the derivations of visible namespaces."""
-    visible = await seen({d.namespace for d in found})
-    return [d for d in found if d.namespace in visible]
 
 
 _Inputs = dict[str, tuple[str, ...]]

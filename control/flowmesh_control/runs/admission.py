@@ -9,7 +9,7 @@ joins the run. Submissions of other documents are written concurrently.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ import orjson
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunAccepted
-from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest
+from flowmesh_control.errors import NotFoundError
+from flowmesh_control.evaluators.compilation import CheckedWorkflow, CompileRequest, WorkflowInput
 from flowmesh_control.evaluators.compilers import WorkflowCompiler, nesting_error
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.quotas.doubling import Doubling
@@ -40,10 +41,14 @@ from flowmesh_core.identity import SCHEME, digest_bytes
 from flowmesh_core.machine.events import Submitted
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
-from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan
+from flowmesh_core.sharing import REFERENCE_PREFIX, ScopePlan, read_reference
 from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
+
+OutputLookup = Callable[[str, str], Awaitable[str]]
+"""Returns the reference of ``RUN/OUTPUT`` in a namespace; raises ``NotFoundError`` without one."""
+_DELETED = "the run of this object was deleted: delete the object too, or create another one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +100,14 @@ class Admission:
         *,
         records: RecordStore,
         content: UploadStore,
+        output: OutputLookup,
         policies: CachePolicyStore,
         quota: RunQuota,
         compiler: WorkflowCompiler,
         clock: Clock,
         quarantine_salts: Callable[[], Mapping[Digest, int]],
         unfinished: Callable[[str], bool],
+        deleted: Container[str],
         submitted: Callable[[Submitted], Awaitable[None]],
         fixed_fleet: Callable[[], Sequence[WorkerShape]],
         check_terms: Callable[[Compiled], Awaitable[None]],
@@ -110,12 +117,14 @@ class Admission:
         Args:
             records: where specs are written.
             content: stores inline rows and loads references.
+            output: looks up an output of a run.
             policies: give the scopes of a namespace.
             quota: bounds what a namespace has under way.
             compiler: checks and compiles workflows.
             clock: gives the time of creation.
             quarantine_salts: the signature classes in quarantine, which a new run is pinned to.
             unfinished: whether the run of a uid has not ended.
+            deleted: runs that users deleted: an object that is left of one is refused.
             submitted: posts an accepted run to the machine.
             fixed_fleet: the shapes of all workers, where no others can join: a step that none of
                 them serves is refused. Empty while none is connected, and where pools may grow.
@@ -123,6 +132,7 @@ class Admission:
         """
         self._records = records
         self._content = content
+        self._output = output
         self._policies = policies
         self._quota = quota
         self._compiler = compiler
@@ -130,6 +140,7 @@ class Admission:
         self._quarantine_salts = quarantine_salts
         self.submitters = Submitters(unfinished)
         self._unfinished = unfinished
+        self._deleted = deleted
         self._submitted = submitted
         self._fixed_fleet = fixed_fleet
         self._check_terms = check_terms
@@ -289,14 +300,31 @@ class Admission:
         given: Mapping[str, str],
         scopes: ScopePlan,
     ) -> dict[str, str]:
-        """Returns references for all local inputs, after storing rows given in the document."""
+        """Returns references for all local inputs, rows in the document and outputs of runs."""
         uploads = dict(given)
         for name, source in workflow.inputs.items():
             if source.has_rows:
                 rows = [as_row(row) for row in document["spec"]["inputs"][name]["rows"]]
                 stored = await self._content.put_rows(rows, scopes.private)
                 uploads[name] = stored.reference
-        return uploads
+        return uploads | await self._published(workflow, uploads)
+
+    async def _published(
+        self, workflow: CheckedWorkflow, known: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Returns references for outputs of runs; those of a run that is re-pinned are known."""
+        found = {}
+        problems = []
+        for name, source in workflow.inputs.items():
+            if not source.output or name in known:
+                continue
+            try:
+                found[name] = await self._output(source.output, workflow.namespace)
+            except NotFoundError as e:
+                problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
+        if problems:
+            raise SpecError(problems)
+        return found
 
     async def _stored_inputs(
         self, workflow: CheckedWorkflow, uploads: Mapping[str, str], scopes: ScopePlan
@@ -309,9 +337,10 @@ class Admission:
             if not reference.startswith(REFERENCE_PREFIX):
                 continue
             try:
-                found[name] = (reference, await self._content.load(source.kind, reference, scopes))
+                kind = source.kind or read_reference(reference).kind
+                found[name] = (reference, await self._content.load(kind, reference, scopes))
             except InvalidReferenceError as e:
-                problems.append(Problem(f"spec.inputs.{name}", f"{e.message}; {e.remedy}"))
+                problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
         if problems:
             raise SpecError(problems)
         return found
@@ -319,6 +348,8 @@ class Admission:
     async def _existing_run(self, submission: Submission, digest: Digest) -> str:
         """Returns the uid of the run of an earlier, equal submission; empty where it is new."""
         if submission.uid:
+            if submission.uid in self._deleted:
+                raise SpecError([Problem("metadata.uid", _DELETED)])
             key = spec_key(submission.uid)
             record = await self._records.read(key)
             return "" if record is None else decode_record(spec_decoder, key, record).uid
@@ -363,6 +394,10 @@ def _document(submission: Submission) -> dict[str, Any]:
     if submission.namespace and isinstance(metadata, dict):
         document["metadata"] = {**metadata, "namespace": submission.namespace}
     return document
+
+
+def _place(name: str, source: WorkflowInput) -> str:
+    return f"spec.inputs.{name}.output" if source.output else f"spec.inputs.{name}"
 
 
 def _references(plan: Plan) -> set[str]:

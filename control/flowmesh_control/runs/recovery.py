@@ -26,6 +26,7 @@ from flowmesh_control.records.accounts import (
     read_last,
 )
 from flowmesh_control.records.archive import FINAL_REMEDY, Archive
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.ended_index import AT_ONCE, EndedRunIndex, read_ended
 from flowmesh_control.records.keys import final_key, ledger_prefix, parse_segment, spec_key
 from flowmesh_control.records.known_keys import known_keys, run_uids
@@ -68,12 +69,14 @@ class RecoveredState:
     """The runs and accounts that were found in the store.
 
     Attributes:
+        deleted: runs that users deleted.
         submitted: unfinished runs, in order of creation.
         specs: their specs by uid.
         waiting: unfinished runs that this control plane cannot continue.
         opening: the accounts to continue with.
     """
 
+    deleted: DeletedRuns
     submitted: list[Submitted] = field(default_factory=list)
     specs: dict[str, SpecRecord] = field(default_factory=dict)
     waiting: dict[str, RunStatus] = field(default_factory=dict)
@@ -104,7 +107,10 @@ async def recover(
     indexed = await read_ended(records)
     last, owners = await read_last(records), await read_taken(records)
     ended, others = [], []
+    deleted = await DeletedRuns.listed(records)
     for uid in await run_uids(records):
+        if uid in deleted:  # its deletion was interrupted
+            continue
         line = indexed.get(uid)
         if line is not None and line.epoch >= owners[uid]:
             ended.append(line.run)
@@ -112,7 +118,7 @@ async def recover(
             others.append(uid)
     for run in sorted(ended, key=lambda run: run.ended_s):
         archive.note(run)
-    recovery = _Recovery(records, ledger, archive, index, catalog, last, deaths, refusal)
+    recovery = _Recovery(records, ledger, archive, index, catalog, last, deaths, refusal, deleted)
     return await recovery.run(others, {run.uid for run in ended})
 
 
@@ -129,6 +135,7 @@ class _Recovery:
         last: AccountsRecord | None,
         deaths: Mapping[str, int],
         refusal: StoreError | None,
+        deleted: DeletedRuns,
     ) -> None:
         self._records = records
         self._ledger = ledger
@@ -138,7 +145,7 @@ class _Recovery:
         self._last = last
         self._deaths = deaths
         self._refusal = refusal
-        self._recovered = RecoveredState()
+        self._recovered = RecoveredState(deleted)
         self._spent = DailyTotals(None if last is None else last.spent)
 
     async def run(self, uids: Sequence[str], indexed: Set[str]) -> RecoveredState:

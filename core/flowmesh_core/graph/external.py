@@ -45,6 +45,7 @@ _SOURCES = {
     "adapter": "adapter",
     "rows": "rows",
     "config_map": "configMap",
+    "output": "output",
 }
 """Where an input may come from: the field, and how it is written."""
 _REMOTE = ("s3://", "https://", "hf://")
@@ -71,6 +72,8 @@ def read_inputs(scope: CompileContext) -> None:
             scope.inputs[name] = _rows(scope, name, value, (*keys, "rows"))
         elif kind == "configMap":
             scope.inputs[name] = _config_map(scope, name, value, (*keys, "configMap"))
+        elif kind == "output":
+            scope.inputs[name] = _output(scope, name, spec, (*keys, "output"))
         else:
             scope.inputs[name] = _named(scope, name, spec, kind, text)
 
@@ -107,6 +110,21 @@ def _config_map(scope: CompileContext, name: str, given: ConfigMapKey, keys: Key
             )
         reference = _placeholder("dataset", name)
     return InputEntry("dataset", ArtifactSource("dataset", reference), columns=_known(scope, name))
+
+
+def _output(scope: CompileContext, name: str, spec: InputSpec, keys: Keys) -> InputEntry | None:
+    """The control plane looks up what a run has published before it compiles the workflow."""
+    reference = scope.uploads.get(name)
+    if reference is None:
+        if not scope.validate_only:
+            scope.report(keys, "the output was not looked up before the workflow was compiled")
+        return None  # its kind is not known
+    kind = read_reference(reference).kind
+    if kind != "dataset" and (spec.limit is not None or spec.columns is not None):
+        scope.report(keys, f"limit and columns belong to a dataset; this is a {kind}")
+        return None
+    entry = InputEntry(kind, ArtifactSource(kind, reference), columns=_known(scope, name))
+    return _selected(scope, name, spec, entry)
 
 
 def _named(

@@ -10,10 +10,11 @@ from flowmesh_core.errors import InvalidReferenceError
 from flowmesh_core.graph.compile_context import CompileContext, InputEntry, Keys
 from flowmesh_core.graph.plan import ArtifactSource
 from flowmesh_core.sharing import read_reference
-from flowmesh_core.spec.inputs import InputSpec
-from flowmesh_core.spec.service_inputs import ONE_SOURCE_RULE, ServiceInputSpec
+from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, InputSpec
+from flowmesh_core.spec.service_inputs import ServiceInputSpec
 
 _PARTS = 3
+_OTHERS = tuple(n for n in InputSpec.model_fields if n not in ("secrets", "output"))
 
 
 class PublishedOutput(NamedTuple):
@@ -48,7 +49,7 @@ def read_outputs(scope: CompileContext, inputs: dict[str, ServiceInputSpec]) -> 
             continue
         scope.inputs[name] = None
         keys: Keys = ("spec", "inputs", name)
-        others = [n for n in InputSpec.model_fields if n != "secrets" and getattr(spec, n)]
+        others = [n for n in _OTHERS if getattr(spec, n)]
         if others:
             scope.report(keys, f"{ONE_SOURCE_RULE}; got output and {' and '.join(others)}")
             continue

@@ -22,7 +22,8 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
 
     Args:
         spec: the input.
-        kind: its source: ``dataset``, ``model``, ``adapter``, ``rows`` or ``configMap``.
+        kind: its source: ``dataset``, ``model``, ``adapter``, ``rows``, ``configMap`` or
+            ``output``.
         text: its address; empty where it has none.
     """
     for name in (*_OF_ADDRESS, *_OF_ROWS):
@@ -38,7 +39,7 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
             yield name, f"{name} belongs to {owner}; this is {_shown(kind, text)}"
         elif name in _OF_HUB and _names_a_file(text):
             yield name, f"{name} chooses among files, and the address names one"
-        elif kind != "dataset":
+        elif kind not in ("dataset", "output"):
             yield name, f"{name} belongs to a dataset; this is a {kind}"
     yield from _value_problems(spec, kind)
 
@@ -46,7 +47,7 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
 def _value_problems(spec: InputSpec, kind: str) -> Iterator[tuple[str, str]]:
     if "[" in (spec.split or ""):
         yield "split", f"{spec.split!r} is a slice; name the split, and the number of rows in limit"
-    if kind == "dataset" and len({*(spec.columns or ())}) < len(spec.columns or ()):
+    if kind in ("dataset", "output") and len({*(spec.columns or ())}) < len(spec.columns or ()):
         yield "columns", "a column is listed twice"
 
 
@@ -59,7 +60,7 @@ def _names_a_file(text: str) -> bool:
 
 def _shown(kind: str, text: str) -> str:
     if kind != "dataset":
-        return f"a {kind}"
+        return "an output of a run" if kind == "output" else f"a {kind}"
     if is_local(text):
         return "a local file"
     if text.startswith(REFERENCE_PREFIX):

@@ -21,7 +21,7 @@ Row = Annotated[
         {"anyOf": [{"additionalProperties": True, "type": "object"}, {"type": "string"}]}
     ),
 ]
-ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows and configMap must be given"
+ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows, configMap and output must be given"
 
 
 class ConfigMapKey(SpecModel):
@@ -35,7 +35,7 @@ class ConfigMapKey(SpecModel):
 
 
 class InputSpec(SpecModel):
-    """An input from outside: exactly one of model, dataset, adapter, rows and configMap.
+    """An input from outside, from exactly one source: a name, rows, a ConfigMap or an output.
 
     The API server's rule leaves rows out: it sees no field whose values have several types. The
     compiler checks the whole rule.
@@ -45,7 +45,7 @@ class InputSpec(SpecModel):
         json_schema_extra=cel_rules(
             (
                 "[has(self.model), has(self.dataset), has(self.adapter),"
-                " has(self.configMap)].filter(x, x).size() <= 1",
+                " has(self.configMap), has(self.output)].filter(x, x).size() <= 1",
                 ONE_SOURCE_RULE,
             )
         )
@@ -77,6 +77,14 @@ class InputSpec(SpecModel):
         default=None,
         description="A small data set in the cluster: a key of a ConfigMap of the workflow's"
         " namespace, read once, when the workflow is accepted.",
+    )
+    output: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=512,
+        description="What a run of the namespace has published: RUN/OUTPUT. The run is named by its"
+        " uid, or by its workflow, of which the newest run that succeeded is meant. It is looked up"
+        " once, when the workflow is accepted.",
     )
     config: str | None = Field(
         default=None,

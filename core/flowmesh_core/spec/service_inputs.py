@@ -3,9 +3,8 @@
 from pydantic import ConfigDict, Field, model_validator
 
 from flowmesh_core.spec.fields import cel_rules
-from flowmesh_core.spec.inputs import InputSpec
+from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, InputSpec
 
-ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows, configMap and output must be given"
 _FOLLOW_RULE = "follow is for output: only what a workflow publishes can be followed"
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flowmesh_cli.cluster.objects import call_api_server
+from flowmesh_cli.cluster.objects import ExistsError, MissingError, call_api_server
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -40,3 +40,18 @@ def test_a_missing_workflow_is_not_reported_as_a_missing_namespace() -> None:
 
 def test_a_missing_permission_still_refers_to_the_administrator() -> None:
     assert "administrator" in refused(403, {"message": "forbidden"}).remedy
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "kind"),
+    [
+        (409, "AlreadyExists", ExistsError),
+        (404, "NotFound", MissingError),
+        (409, "Conflict", MissingError),  # the precondition on the uid failed: another object
+        (403, "Forbidden", CliError),
+    ],
+)
+def test_an_object_that_exists_or_is_gone_is_an_error_of_its_own(
+    status: int, reason: str, kind: type[CliError]
+) -> None:
+    assert type(refused(status, {"reason": reason})) is kind

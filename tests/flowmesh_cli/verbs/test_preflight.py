@@ -18,6 +18,7 @@ from flowmesh_cli.installation import install_command
 from flowmesh_cli.local import capabilities
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run import checked, run_files
+from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.supported_pythons import unsupported
@@ -80,6 +81,31 @@ def test_a_base_install_refuses_models_with_the_command_that_adds_them(tmp_path:
     assert not state.exists()  # no fabric was started
     works = checked(WorkflowSelection([flows.write(tmp_path, "data", data())]))
     refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
+
+
+@pytest.mark.usefixtures("base_install", "no_devices")
+def test_validate_refuses_what_run_would_refuse_and_not_what_is_for_a_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Target(state_dir=tmp_path / "state")
+    flow = WorkflowSelection([flows.write(tmp_path, "ask", asking())])
+    with pytest.raises(CliError, match=r"no worker of this installation can run .*ask") as caught:
+        validate_files(flow, place=here, as_json=False)
+    assert caught.value.code == ExitCode.REFUSED
+    assert "pip install" in caught.value.remedy
+    wrong = WorkflowSelection([flows.write(tmp_path, "wrong", asking(promt="{{ q }}"))])
+    with pytest.raises(FilesError) as mistaken:  # its mistakes come first
+        validate_files(wrong, place=here, as_json=False)
+    assert mistaken.value.code == ExitCode.USAGE
+    capsys.readouterr()
+    validate_files(flow, place=here, as_json=False, kubernetes=True)
+    validate_files(flow, place=Target(cluster=True), as_json=False)
+    validate_files(
+        WorkflowSelection([flows.write(tmp_path, "data", data())]), place=here, as_json=False
+    )
+    said = capsys.readouterr().out.splitlines()
+    assert [line.rpartition(", ")[2] for line in said] == ["valid"] * 3
+    assert not (tmp_path / "state").exists()
 
 
 def test_a_step_that_may_be_skipped_is_not_refused(tmp_path: Path) -> None:

@@ -10,17 +10,25 @@ import duckdb
 import pytest
 from tests.flowmesh_cli import flows
 
-from flowmesh_cli.errors import FilesError
+from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_cli.workflows.sources import read_sources
 from flowmesh_core.spec.size import MOST_OBJECT_BYTES
 
+CLUSTER = Target(cluster=True)
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def wrong(file: Path, *, kubernetes: bool = True) -> list[str]:
     try:
-        validate_files(WorkflowSelection([file], None, None), as_json=True, kubernetes=kubernetes)
+        validate_files(
+            WorkflowSelection([file], None, None),
+            place=CLUSTER,
+            as_json=True,
+            kubernetes=kubernetes,
+        )
     except FilesError as e:
         return str(e).splitlines()
     return []
@@ -46,7 +54,7 @@ def workflow(folder: Path, inputs: dict[str, Any], **other: Any) -> Path:
 
 def test_a_local_file_is_reported_with_its_location() -> None:
     file = EXAMPLES / "best-of-four.yaml"
-    validate_files(WorkflowSelection([file], None, None), as_json=True)
+    validate_files(WorkflowSelection([file], None, None), place=CLUSTER, as_json=True)
     [line] = wrong(file)
     assert line.startswith(f"{file}:13:17: spec.inputs.questions.dataset: ./demo/questions.jsonl")
     assert "`fmesh submit` uploads it" in line
@@ -71,7 +79,7 @@ def test_a_secret_without_its_kubernetes_object_is_reported_for_a_cluster(tmp_pa
 
 def test_a_valid_pool_is_reported_as_valid(capsys: pytest.CaptureFixture[str]) -> None:
     file = EXAMPLES / "kubernetes" / "pool-cpu.yaml"
-    validate_files(WorkflowSelection([file], None, None), as_json=False)
+    validate_files(WorkflowSelection([file], None, None), place=CLUSTER, as_json=False)
     assert capsys.readouterr().out == f"{file}: pool cpu, valid\n"
 
 
@@ -111,3 +119,31 @@ def test_a_file_whose_content_does_not_match_its_extension_is_reported_with_its_
     (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
     [line] = wrong(workflow(tmp_path, {"q": {"dataset": "./q.jsonl"}}), kubernetes=False)
     assert "spec.inputs.q.dataset: q.jsonl, line 2: not JSON" in line
+
+
+def test_an_input_is_replaced_by_a_file_of_this_folder_or_an_output_of_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, here = tmp_path / "flows", tmp_path / "here"
+    there.mkdir()
+    here.mkdir()
+    (here / "rows.jsonl").write_text('{"a": 1}\n')
+    monkeypatch.chdir(here)
+    file = workflow(there, {"q": {"dataset": "./missing.jsonl", "limit": 2}})
+
+    def replaced(text: str) -> Any:
+        (source,) = read_sources(WorkflowSelection([file], inputs=[text])).workflows
+        return source.document.value["spec"]["inputs"]["q"]
+
+    assert replaced("q=./rows.jsonl") == {"dataset": str(here / "rows.jsonl"), "limit": 2}
+    assert replaced("q=nightly/answers") == {"output": "nightly/answers", "limit": 2}
+    assert replaced("q=s3://bucket/key") == {"dataset": "s3://bucket/key", "limit": 2}
+    with pytest.raises(FilesError, match=r"w\.yaml:\d+:\d+: spec\.inputs\.q\.dataset: .*does not"):
+        replaced("q=./none.jsonl")
+    (there / "missing.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(CliError, match=r"no workflow has spec\.inputs\.p; there is q"):
+        replaced("p=./rows.jsonl")
+    with pytest.raises(CliError, match="'q' is not of the form input=source"):
+        replaced("q")
+    chosen = WorkflowSelection([file], inputs=["q=nightly/answers"])
+    validate_files(chosen, place=CLUSTER, as_json=True, kubernetes=True)

@@ -12,6 +12,7 @@ from flowmesh_control.cache.run_retention import RunRetention
 from flowmesh_control.collection_settings import CollectionSettings
 from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.records.archive import Archive
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_control.request_log.signatures import Signer
 from flowmesh_core.catalog.catalog import Catalog
@@ -124,6 +125,7 @@ class AgingStore:
                 grace_s=settings.grace_s,
                 lineage_ttl_s=lambda: RESULT_TTL_S,
                 needed=stay,
+                deleted=DeletedRuns(records),
                 forget=archive.forget,
             ),
             request_log=LogRetention(
