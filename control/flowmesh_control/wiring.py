@@ -62,6 +62,7 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_redaction import RunRedaction
+from flowmesh_control.records.service_charges import ServiceChargeRecords
 from flowmesh_control.request_log.fabric_events import FabricEvents
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
@@ -238,6 +239,9 @@ def assemble(context: EpochContext) -> EpochRuntime:
         log_reader=context.request_log.reader,
         openai=openai,
         metrics=metrics,
+        service_charges=ServiceChargeRecords(
+            store.records, state.service_charges, epoch=context.epoch
+        ),
         registry=registry,
         replica_planner=replica_planner,
         service_tokens=build_service_tokens(context, registry, signer),

@@ -1,4 +1,4 @@
-"""HTTP handlers of the receipts and charges of all runs that a user may list, by pages."""
+"""HTTP handlers of the receipts and charges of what a user may list, by pages."""
 
 import asyncio
 import logging
@@ -9,14 +9,15 @@ from typing import TypeVar
 from aiohttp import web
 
 from flowmesh_api.v1 import operations
-from flowmesh_api.v1.charges import ChargePage
+from flowmesh_api.v1.charges import Charge, ChargePage
 from flowmesh_api.v1.receipts import ReceiptPage
 from flowmesh_api.v1.runs import RunSummary
 from flowmesh_control.api.authorization import AuthorizedRequest, Route, for_any_user
 from flowmesh_control.api.responses import json_response
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
-from flowmesh_core.accounting.charges import Days, utc_day
+from flowmesh_control.records.service_charges import ServiceChargeRecords
+from flowmesh_core.accounting.charges import Days, service_charge, utc_day
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 T = TypeVar("T")
@@ -32,8 +33,9 @@ _AT_ONCE = 16
 class AllReceipts:
     """Handlers of ``/v1/receipts`` and ``/v1/charges``."""
 
-    def __init__(self, views: RunViews) -> None:
+    def __init__(self, views: RunViews, service_charges: ServiceChargeRecords) -> None:
         self._views = views
+        self._service_charges = service_charges
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
@@ -59,8 +61,22 @@ class AllReceipts:
         found, after, unreadable = await _page(
             runs, lambda uid: self._views.charges(uid, days), len
         )
-        page = ChargePage([c for some in found for c in some], after, unreadable)
-        return json_response(page)
+        services, damaged = list[Charge](), list[str]()
+        if not uid and not query.get("after"):
+            services, damaged = await self._of_services(call, days)
+        of_runs = [c for some in found for c in some]
+        return json_response(ChargePage(services + of_runs, after, (*damaged, *unreadable)))
+
+    async def _of_services(
+        self, call: AuthorizedRequest, days: Days
+    ) -> tuple[list[Charge], list[str]]:
+        """Returns what services paid in the namespaces that the user may list, by day and name."""
+        rows, damaged = await self._service_charges.read(days)
+        namespace = call.request.query.get("namespace") or None
+        found = [c for c in map(service_charge, rows) if namespace in (None, c.namespace)]
+        seen = await call.listable(c.namespace for c in found)
+        found.sort(key=lambda c: (c.day, c.namespace, c.name))
+        return [c for c in found if c.namespace in seen], damaged
 
     async def _listed(self, call: AuthorizedRequest) -> list[RunSummary]:
         """Returns the runs that the user may list, oldest first, after the page before."""

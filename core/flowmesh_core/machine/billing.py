@@ -44,7 +44,7 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
         if key in shares.loading:
             attempt.load_nanousd += share
     if worker.replica_states:
-        serving.metered(state, worker, services)
+        serving.metered(state, worker, services, now_s)
     for attempt in active:
         attempt.metered_units = max(attempt.metered_units, attempt.units)
 
