@@ -59,8 +59,12 @@ class ServiceChargeRecords:
         damaged: list[str] = []
         for day, key in keys.items():
             record = await self._records.read(key) if days.has(day) else None
+            if record is None:
+                continue
             try:
-                found += [] if record is None else decode_record(_decoder, key, record)
+                rows = decode_record(_decoder, key, record)
             except DamagedRecordError:
                 damaged.append(key)
+            else:
+                found += rows
         return found, damaged
