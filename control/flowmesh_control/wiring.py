@@ -214,7 +214,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         ),
         planner=planner,
         fleet=ConnectedFleet(state, loop.post_and_wait),
-        fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
+        fleet_queries=FleetQueries(state, context.catalog, health, meter, context.clock),
         gateway=gateway,
         signals=signals,
         uploads=content,

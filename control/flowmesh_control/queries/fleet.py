@@ -8,6 +8,7 @@ from flowmesh_api.v1.engines import OfferedEngine
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.store_health import StoreHealth
+from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import fabric_status, worker_statuses
@@ -20,6 +21,7 @@ class FleetQueries:
     state: State
     catalog: Catalog
     health: StoreHealth
+    collections: CollectionMeter
     clock: Clock
 
     def worker_statuses(self) -> list[WorkerStatus]:
@@ -40,5 +42,9 @@ class FleetQueries:
         return found
 
     def fabric_status(self) -> FabricStatus:
-        """Returns accounts and queue lengths, and why the store cannot be written, if so."""
-        return msgspec.structs.replace(fabric_status(self.state), trouble=self.health.text)
+        """Returns accounts and queue lengths, and what is wrong with the store, if something is."""
+        return msgspec.structs.replace(
+            fabric_status(self.state),
+            trouble=self.health.text,
+            unreadable_runs=self.collections.unreadable_runs,
+        )

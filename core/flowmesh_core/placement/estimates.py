@@ -96,7 +96,8 @@ def estimates_at(
                 loss_s=loss_s,
                 loss_nanousd=round(price * loss_s * rate.share / NANO_HOUR_S),
                 fair_nanousd=nanousd
-                or round(FAIR_SHARE_PRICE_NANOUSD_PER_HOUR * instance_s / NANO_HOUR_S),
+                if price
+                else round(FAIR_SHARE_PRICE_NANOUSD_PER_HOUR * instance_s / NANO_HOUR_S),
             )
         )
     return found
