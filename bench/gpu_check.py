@@ -212,9 +212,20 @@ def _fmesh(folder: Path, *words: str) -> Any:
 
 
 def _succeeded(
-    folder: Path, model: str, steps: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]]
+    folder: Path,
+    model: str,
+    steps: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    **more: Any,
 ) -> dict[str, Any]:
     """Runs steps, the last one whether it was run before or not; returns the run.
+
+    Args:
+        folder: of the fabric.
+        model: a built-in name or a folder.
+        steps: of the workflow.
+        rows: its input ``rows``.
+        more: further fields of its specification.
 
     Raises:
         RuntimeError: it failed.
@@ -227,6 +238,7 @@ def _succeeded(
         "spec": {
             "inputs": {"base": {"model": model}, "rows": {"rows": list(rows)}},
             "steps": [*steps[:-1], {**last, "cache": {"reuse": "never"}}],
+            **more,
         },
     }
     (folder / "check.yaml").write_text(json.dumps(document))
@@ -242,7 +254,7 @@ def _asking(folder: Path, model: str) -> AnswerRows:
     def ask(engine: str, params: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
         inputs = {"model": "inputs.base", "rows": "inputs.rows"}
         step = {"name": "go", "uses": engine, "inputs": inputs, "with": params}
-        uid = _succeeded(folder, model, [step], rows)["uid"]
+        uid = _succeeded(folder, model, [step], rows, outputs={"rows": "go.rows"})["uid"]
         found = _fmesh(folder, "outputs", f"{uid}/rows", "--head", str(len(rows)))
         return list(found["rows"]["rows"])
 
