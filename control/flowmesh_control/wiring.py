@@ -214,7 +214,9 @@ def assemble(context: EpochContext) -> EpochRuntime:
         ),
         planner=planner,
         fleet=ConnectedFleet(state, loop.post_and_wait),
-        fleet_queries=FleetQueries(state, context.catalog, health, meter, context.clock),
+        fleet_queries=FleetQueries(
+            state, context.catalog, health, lambda: meter.unreadable_runs, context.clock
+        ),
         gateway=gateway,
         signals=signals,
         uploads=content,

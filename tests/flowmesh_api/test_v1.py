@@ -12,7 +12,6 @@ from tests.golden.api import ANSWER_TYPES, CONTENT_ROUTES, NOT_JSON_ROUTES, fill
 import flowmesh_api
 from flowmesh_api.v1 import routes
 from flowmesh_control.loop.store_health import StoreHealth
-from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.catalog.builtin import contracts as builtin_contracts
@@ -52,7 +51,7 @@ def test_an_offered_engine_is_listed_with_its_contract_and_its_workers(
         world.join(name, engines={contract.name: contract.versions})
     health = StoreHealth()
     queries = FleetQueries(
-        world.machine.state, Catalog([contract]), health, CollectionMeter(), lambda: world.now
+        world.machine.state, Catalog([contract]), health, tuple, lambda: world.now
     )
     expected = {**msgspec.to_builtins(contract), "offered_by": ["w1", "w2"]}
     shown = msgspec.json.encode(queries.offered_engines())

@@ -1,5 +1,6 @@
 """Queries about workers, engines and the fabric's accounts; called by the API."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -8,7 +9,6 @@ from flowmesh_api.v1.engines import OfferedEngine
 from flowmesh_api.v1.fabric import FabricStatus, WorkerStatus
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.loop.store_health import StoreHealth
-from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.machine.state import State
 from flowmesh_core.status.projection import fabric_status, worker_statuses
@@ -16,12 +16,16 @@ from flowmesh_core.status.projection import fabric_status, worker_statuses
 
 @dataclass(frozen=True, slots=True)
 class FleetQueries:
-    """Answers questions about workers, engines and accounts."""
+    """Answers questions about workers, engines and accounts.
+
+    Attributes:
+        unreadable_runs: returns those of the last collection of the store.
+    """
 
     state: State
     catalog: Catalog
     health: StoreHealth
-    collections: CollectionMeter
+    unreadable_runs: Callable[[], tuple[str, ...]]
     clock: Clock
 
     def worker_statuses(self) -> list[WorkerStatus]:
@@ -46,5 +50,5 @@ class FleetQueries:
         return msgspec.structs.replace(
             fabric_status(self.state),
             trouble=self.health.text,
-            unreadable_runs=self.collections.unreadable_runs,
+            unreadable_runs=self.unreadable_runs(),
         )
