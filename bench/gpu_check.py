@@ -3,8 +3,9 @@
 ``make gpu-check``, on any machine with an NVIDIA GPU: each engine runs once on a small model. The
 table compares its joules by the device's counter with power samples integrated over the same span,
 and shows the peak of device memory. Loading is timed three times: fetched, from the local cache,
-and already loaded. Engines that cannot run here are named with the reason. ``--on-cpu`` rehearses
-it without a GPU and says so; its joules are estimates.
+and already loaded. Then the same requests are answered in different company, which must make no
+difference in batch-invariant mode (``batch_invariance``). Engines that cannot run here are named
+with the reason. ``--on-cpu`` rehearses it without a GPU and says so; its joules are estimates.
 """
 
 import argparse
@@ -16,11 +17,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from batch_invariance import AnswerRows, Comparison, Row, compare, page
 
 from flowmesh_worker.shape import find_devices, nvml
 
@@ -208,21 +211,73 @@ def _fmesh(folder: Path, *words: str) -> Any:
         raise RuntimeError((done.stderr or done.stdout)[-2000:]) from None
 
 
-def run(check: Check, folder: Path, model: str, samples: Samples) -> dict[str, Any]:
-    """Runs one check and returns its measurements; raises RuntimeError if it fails."""
+def _succeeded(
+    folder: Path,
+    model: str,
+    steps: Sequence[dict[str, Any]],
+    rows: Sequence[dict[str, Any]],
+    **more: Any,
+) -> dict[str, Any]:
+    """Runs steps, the last one whether it was run before or not; returns the run.
+
+    Args:
+        folder: of the fabric.
+        model: a built-in name or a folder.
+        steps: of the workflow.
+        rows: its input ``rows``.
+        more: further fields of its specification.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    last = steps[-1]
     document = {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshWorkflow",
         "metadata": {"name": "gpu-check", "namespace": "gpu-check"},
         "spec": {
-            "inputs": {"base": {"model": model}, "rows": {"rows": ROWS}},
-            "steps": [*check.steps[:-1], {**check.steps[-1], "cache": {"reuse": "never"}}],
+            "inputs": {"base": {"model": model}, "rows": {"rows": list(rows)}},
+            "steps": [*steps[:-1], {**last, "cache": {"reuse": "never"}}],
+            **more,
         },
     }
     (folder / "check.yaml").write_text(json.dumps(document))
     (answer,) = _fmesh(folder, "run", "check.yaml").get("runs", [{}])
     if answer.get("phase") != "Succeeded":
         raise RuntimeError(f"{answer.get('message', 'failed')}; {answer.get('remedy', '')}")
+    return dict(answer)
+
+
+def _asking(folder: Path, model: str) -> AnswerRows:
+    """Returns what asks the engine that the fabric of a folder has loaded."""
+
+    def ask(engine: str, params: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+        inputs = {"model": "inputs.base", "rows": "inputs.rows"}
+        step = {"name": "go", "uses": engine, "inputs": inputs, "with": params}
+        uid = _succeeded(folder, model, [step], rows, outputs={"rows": "go.rows"})["uid"]
+        found = _fmesh(folder, "outputs", f"{uid}/rows", "--head", str(len(rows)))
+        return list(found["rows"]["rows"])
+
+    return ask
+
+
+def compare_company(folder: Path, model: str, dtype: str) -> list[Comparison]:
+    """Returns what the same requests get in different company, in two fresh engines."""
+    ask = _asking(folder, model)
+
+    def fresh(engine: str, params: dict[str, Any], rows: Sequence[Row]) -> list[Row]:
+        serving.close()
+        serving.enter_context(_serving(folder))
+        return ask(engine, params, rows)
+
+    with ExitStack() as serving:
+        serving.enter_context(_serving(folder))
+        return compare(dtype, ask, fresh)
+
+
+def run(check: Check, folder: Path, model: str, samples: Samples) -> dict[str, Any]:
+    """Runs one check and returns its measurements; raises RuntimeError if it fails."""
+    answer = _succeeded(folder, model, check.steps, ROWS)
     name = check.steps[-1]["name"]
     (step,) = [s for s in answer["steps"] if s["path"] == name]
     receipt = _fmesh(folder, "receipt", answer["uid"])
@@ -312,8 +367,14 @@ def report(where: str, model: str, dtype: str) -> str:
                     f"| {check.name} | {cells[0]} | {cells[1]} | {cells[2]} | {found['peak MiB']} |"
                 )
         times = loads(folder, model, dtype, samples)
+        try:
+            company = page(compare_company(folder, model, dtype))
+        except RuntimeError as e:
+            skipped.append(f"the same requests in different company: failed: {e}")
+            company = []
     lines += ["", "One token with transformers, loading included: "]
     lines[-1] += ", ".join(f"{k} {v} s" for k, v in times.items()) + "."
+    lines += ["", *company]
     lines += ["", *(f"- skipped: {s}" for s in skipped)]
     return "\n".join(lines) + "\n"
 

@@ -3,7 +3,9 @@
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hack import nightly
@@ -11,7 +13,8 @@ from hack import nightly
 BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
-import graphs  # noqa: E402 - found on the path set above
+import batch_invariance  # noqa: E402 - found on the path set above
+import graphs  # noqa: E402 - as above
 import many_workflows  # noqa: E402 - as above
 import results  # noqa: E402 - as above
 import store_soak  # noqa: E402 - as above
@@ -46,6 +49,48 @@ def test_plans_are_repeated_with_as_many_rows_of_other_texts(tmp_path: Path) -> 
         folder.mkdir()
         copy = with_other_rows(results.ROOT / "examples" / f"{name}.yaml", folder)
         assert "./" in copy.read_text() or "rows:" in copy.read_text()
+
+
+class FakeEngine:
+    """Answers each prompt by its length, and what it is asked ``warm`` a little differently."""
+
+    def __init__(self, warm: float = 0.0) -> None:
+        self.warm = warm
+        self.asked = set[str]()
+
+    def __call__(
+        self, engine: str, params: dict[str, object], rows: Sequence[dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        assert (engine, params) == ("llm.openai", {"dtype": "float32"})
+        return [self.answered(row["body"]) for row in rows]
+
+    def answered(self, body: dict[str, Any]) -> dict[str, Any]:
+        prompt, count = body["prompt"], body["max_tokens"]
+        off = self.warm if prompt in self.asked else 0.0
+        self.asked.add(prompt)
+        sizes = [len(prompt) + n for n in range(count)]
+        found = {
+            "tokens": [str(size % 10) for size in sizes],
+            "token_logprobs": [-1.0 / size - off for size in sizes],
+        }
+        usage = {"prompt_tokens": len(prompt)}
+        return {
+            "response": {
+                "status_code": 200,
+                "body": {"choices": [{"logprobs": found}], "usage": usage},
+            }
+        }
+
+
+def test_answers_in_different_company_are_compared_token_by_token_without_a_tolerance() -> None:
+    tokens = 2 * batch_invariance.ANSWER_TOKENS
+    same = batch_invariance.compare("float32", FakeEngine(), FakeEngine())
+    assert [(c.count, c.same, c.difference) for c in same] == [(tokens, tokens, 0.0)] * 3
+    _, warm, scored = batch_invariance.compare("float32", FakeEngine(1e-9), FakeEngine())
+    assert (warm.count, warm.same) == (tokens, 0)
+    assert 0.9e-9 < warm.difference < 1.1e-9
+    assert scored.same == tokens - 2, "the whole prompts were asked before"
+    assert "| cold, and warm prefix | 24 | 0 | 1e-09 |" in batch_invariance.page([warm])
 
 
 def test_a_result_replaces_its_own_part_of_the_page_only() -> None:

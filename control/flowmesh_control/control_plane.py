@@ -32,7 +32,7 @@ from flowmesh_control.metrics.store_latency import StoreMeter, metered
 from flowmesh_control.observability.otlp import OtlpExporter, wanted
 from flowmesh_control.periodic_flush import PeriodicFlush
 from flowmesh_control.ports import SecretReader
-from flowmesh_control.records.accounts import AccountStore, capture
+from flowmesh_control.records.accounts import AccountStore
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -348,6 +348,7 @@ class ControlPlane:
             paid=recovered.opening.paid_by(self._clock()),
             spent=recovered.opening.spent,
             services=recovered.opening.services,
+            service_days=recovered.opening.service_days,
             recovering_until_s=until_s,
             on_settle=marker.settle,
             prefix_salt=PrefixSalts(self._key_ring),
@@ -387,16 +388,14 @@ class ControlPlane:
         )
         runtime = assemble(context)
         self._books = PeriodicFlush(
-            capture=lambda counted, now_s: msgspec.structs.replace(
-                capture(machine.state, counted, now_s), uploaded=runtime.services.uploaded.current()
-            ),
-            under_way=machine.state.attempts.keys,
-            model=machine.state.model,
+            state=machine.state,
+            uploaded=runtime.services.uploaded,
             absent=recovered.opening.absent,
             metrics=runtime.services.metrics,
             ledger=ledger,
             index=index,
             accounts=AccountStore(records, epoch=epoch),
+            service_charges=runtime.services.service_charges,
             snapshot=CostModelSnapshot(records, epoch=epoch),
         )
         return runtime, recovered

@@ -3,15 +3,16 @@
 Called by the control plane.
 """
 
-from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
 from flowmesh_control.metrics.exposition import MetricsPage
-from flowmesh_control.records.accounts import AbsentRuns, AccountsRecord, AccountStore
+from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
+from flowmesh_control.records.accounts import AbsentRuns, AccountStore, capture
 from flowmesh_control.records.cost_model_snapshot import CostModelSnapshot
 from flowmesh_control.records.ended_index import EndedRunIndex
 from flowmesh_control.records.ledger import LedgerWriter
-from flowmesh_core.costmodel.model import CostModel
+from flowmesh_control.records.service_charges import ServiceChargeRecords
+from flowmesh_core.machine.state import State
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,40 +22,42 @@ class PeriodicFlush:
     The order matters: a line of the index states that the durable accounts count its run.
 
     Attributes:
-        capture: returns the accounts, given the lengths of the ledgers that they count and the
-            time.
-        under_way: returns the ids of the attempts under way.
+        state: of the machine.
+        uploaded: what namespaces uploaded, a part of the accounts.
         absent: as :attr:`OpeningBalance.absent`.
         metrics: shows the accounts that were written last.
         ledger: of the runs under way.
         index: of ended runs.
+        service_charges: days that are over, after the accounts that have them.
         snapshot: where the cost model is written.
     """
 
-    capture: Callable[[Mapping[str, int], float], AccountsRecord]
-    under_way: Callable[[], Set[str]]
-    model: CostModel
+    state: State
+    uploaded: UploadedBytes
     absent: AbsentRuns
     metrics: MetricsPage
     ledger: LedgerWriter
     index: EndedRunIndex
     accounts: AccountStore
+    service_charges: ServiceChargeRecords
     snapshot: CostModelSnapshot
 
     async def write(self, now_s: float) -> None:
         """Flushes every ledger and writes the accounts of this moment."""
-        record, ended = self.capture(self.ledger.lengths(), now_s), self.index.waiting()
-        self.absent.adopt(self.under_way())
+        counted, uploaded = self.ledger.lengths(), self.uploaded.current()
+        record, ended = capture(self.state, counted, now_s, uploaded), self.index.waiting()
+        self.absent.adopt(self.state.attempts.keys())
         record = self.absent.added_to(record)
         await self.ledger.flush_all()
         durable = await self.accounts.write(record)
         self.metrics.last_accounts = record
         if durable:
             await self.index.write(ended)
+            await self.service_charges.archive(record.service_days)
 
     async def save_model(self) -> None:
         """Writes the cost model."""
-        await self.snapshot.save(self.model)
+        await self.snapshot.save(self.state.model)
 
     async def close(self, now_s: float) -> None:
         """Writes everything one last time."""

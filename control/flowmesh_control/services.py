@@ -33,6 +33,7 @@ from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.key_admin import KeyAdmin
 from flowmesh_control.records.lineage_index import LineageIndex
+from flowmesh_control.records.service_charges import ServiceChargeRecords
 from flowmesh_control.request_log.reading import RequestLogReader
 from flowmesh_control.request_log.request_log import RequestLog
 from flowmesh_control.revocation.service import RevocationService
@@ -102,6 +103,7 @@ class ControlPlaneServices:
     log_reader: RequestLogReader
     openai: OpenAiServices
     metrics: MetricsPage
+    service_charges: ServiceChargeRecords
     registry: ServiceRegistry
     replica_planner: ReplicaPlanner
     service_tokens: ServiceTokens

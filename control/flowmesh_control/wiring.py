@@ -62,6 +62,7 @@ from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.revocations import Revocations
 from flowmesh_control.records.run_logs import RunLogArchive
 from flowmesh_control.records.run_redaction import RunRedaction
+from flowmesh_control.records.service_charges import ServiceChargeRecords
 from flowmesh_control.request_log.fabric_events import FabricEvents
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_control.runs.uploads import UploadStore
@@ -215,7 +216,9 @@ def assemble(context: EpochContext) -> EpochRuntime:
         ),
         planner=planner,
         fleet=ConnectedFleet(state, loop.post_and_wait),
-        fleet_queries=FleetQueries(state, context.catalog, health, context.clock),
+        fleet_queries=FleetQueries(
+            state, context.catalog, health, lambda: meter.unreadable_runs, context.clock
+        ),
         gateway=gateway,
         signals=signals,
         uploads=content,
@@ -240,6 +243,9 @@ def assemble(context: EpochContext) -> EpochRuntime:
         log_reader=context.request_log.reader,
         openai=openai,
         metrics=metrics,
+        service_charges=ServiceChargeRecords(
+            store.records, state.service_charges, epoch=context.epoch
+        ),
         registry=registry,
         replica_planner=replica_planner,
         service_tokens=build_service_tokens(context, registry, signer),

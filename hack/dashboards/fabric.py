@@ -322,9 +322,11 @@ _STORE = (
         (
             Query("max(flowmesh_collection_seconds)", "seconds of the last one"),
             Query("max(flowmesh_collection_under_way)", "under way"),
+            Query("max(flowmesh_collection_unreadable_runs)", "runs that cannot be read"),
         ),
         "short",
-        "The alert FlowMeshCollectionFailing fires where none succeeds.",
+        "The alerts FlowMeshCollectionFailing and FlowMeshCollectionHeldBack fire where none "
+        "succeeds, and where content stays since a run cannot be read.",
     ),
 )
 

@@ -19,7 +19,7 @@ class BillLine(NamedTuple):
     """What a namespace paid; ``day`` (in UTC), ``run`` and ``name`` are empty where summed over.
 
     Attributes:
-        run: uid of the run, whose workflow is ``name``.
+        run: uid of the run, whose workflow is ``name``; empty where that is a service.
         attempts: whose cost it shared or paid alone.
     """
 
@@ -44,11 +44,12 @@ _KEYS: dict[Grouping, Callable[[Charge], tuple[str, str, str, str]]] = {
 
 
 class NamespaceBill:
-    """What the runs paid that the user may see. ``str()`` of it is a table.
+    """What the runs and services paid that the user may see. ``str()`` of it is a table.
 
     Attributes:
-        charges: all of it, by step and day.
-        unreadable: uids of runs that are missing, since a record of them is damaged.
+        charges: all of it, by step or service, and day.
+        unreadable: uids of runs, and keys of records of services, that are missing since a record
+            is damaged.
     """
 
     def __init__(self, page: ChargePage, by: Grouping = "day") -> None:
@@ -68,7 +69,10 @@ class NamespaceBill:
 
     @property
     def lines(self) -> list[BillLine]:
-        """A line per namespace and day (in UTC), per namespace, or per run, in this order."""
+        """A line per namespace and day (in UTC), per namespace, or per run, in this order.
+
+        A service has a line beside those of runs.
+        """
         sums: dict[tuple[str, str, str, str], tuple[int, int]] = {}
         for charge in self.charges:
             key = _KEYS[self._by](charge)
@@ -84,7 +88,7 @@ class NamespaceBill:
             {
                 "namespace": line.namespace,
                 **({"day (UTC)": line.day} if self._by == "day" else {}),
-                **({"run": line.name, "uid": line.run} if self._by == "run" else {}),
+                **(_payer(line) if self._by == "run" else {}),
                 "attempts": str(line.attempts),
                 "paid, $": f"{line.paid_usd:.9f}",
             }
@@ -104,6 +108,10 @@ class NamespaceBill:
         return table_html(self.rows(), title=repr(self)[1:-1])
 
 
+def _payer(line: BillLine) -> dict[str, str]:
+    return {"run": line.name if line.run else f"service {line.name}", "uid": line.run}
+
+
 def read_charges(
     http: ApiConnection,
     *,
@@ -112,7 +120,7 @@ def read_charges(
     since: date | str = "",
     until: date | str = "",
 ) -> ChargePage:
-    """Returns the charges of the runs that the user may see, as one page.
+    """Returns the charges of the runs and services that the user may see, as one page.
 
     Args:
         http: the connection.

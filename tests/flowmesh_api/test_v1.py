@@ -50,7 +50,9 @@ def test_an_offered_engine_is_listed_with_its_contract_and_its_workers(
     for name in ("w2", "w1"):
         world.join(name, engines={contract.name: contract.versions})
     health = StoreHealth()
-    queries = FleetQueries(world.machine.state, Catalog([contract]), health, lambda: world.now)
+    queries = FleetQueries(
+        world.machine.state, Catalog([contract]), health, tuple, lambda: world.now
+    )
     expected = {**msgspec.to_builtins(contract), "offered_by": ["w1", "w2"]}
     shown = msgspec.json.encode(queries.offered_engines())
     assert msgspec.json.decode(shown) == [msgspec.json.decode(msgspec.json.encode(expected))]

@@ -14,6 +14,7 @@ from tests.flowmesh_control.records.test_ended_index import ends, taken_over
 
 from flowmesh_api.v1.why import AttemptLine
 from flowmesh_control.cache.admin import CacheAdmin, ServedModels
+from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.records.accounts import AccountsRecord, AccountStore, read_last
 from flowmesh_control.records.archive import Archive
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -43,7 +44,7 @@ from flowmesh_core.accounting.ledger_lines import StepLine, encode_lines
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import DamagedRecordError, StoreAccessError
-from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.plan import PLAN_LEVEL, Plan
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.settings import Settings
@@ -229,6 +230,56 @@ async def test_a_collection_retains_blobs_of_a_run_that_is_neither_live_nor_know
     done = await cleaning(store).collect(dry_run=False)
     assert done.deleted == 1
     assert await blobs_of(store).missing([a.blob for a in (given, made, nobodys)]) == {nobodys.blob}
+
+
+SCOPES = ("ns-team-a", "ns-team-b", "group-x", "all")
+
+
+async def run_that_cannot_be_read(store: Store, which: str) -> str:
+    """An unfinished run of team-a; returns what says why, and what to do."""
+    await unfinished(store.records, "bad")
+    if which == "newer plan":
+        pins = PinsRecord(1, Plan("n", "team-a", (), {}), ScopePlan(SCOPE, (SCOPE,), SCOPE))
+        newer = msgspec.structs.replace(pins, level=PLAN_LEVEL + 1)
+        await store.records.write(pins_key("bad"), msgspec.json.encode(newer))
+        return "start the newer release again, or cancel the run"
+    key = {"spec": spec_key("bad"), "pins": pins_key("bad"), "ledger": segment_key("bad", 1, 1)}
+    await damage(store.records, key[which])
+    return f"{key[which]}: the record cannot be read"
+
+
+@pytest.mark.parametrize("which", ["spec", "pins", "ledger", "newer plan"])
+async def test_a_run_that_cannot_be_read_keeps_what_it_may_need_and_no_content_of_others(
+    which: str, tmp_path: Path
+) -> None:
+    store, digest = open_store(tmp_path / "store"), digest_of(b"garbage")
+    for scope in SCOPES:
+        await store.view(write=scope, read=(scope,)).put(digest, b"garbage")
+    reason = await run_that_cannot_be_read(store, which)
+    grow_old(tmp_path / "store")
+    admin = cleaning(store)
+    for dry_run in (True, False):
+        done = await admin.collect(dry_run=dry_run)
+        assert done.deleted == (0 if which == "spec" else 1)
+        (text,) = done.unreadable_runs
+        assert reason in text
+        assert ("remove runs/bad/" in text) == (which != "newer plan")
+        assert ("team-a" in text) == (which != "spec")
+    left = {blob.scope async for blob in store.sweepable_blobs.blobs()}
+    assert left == set(SCOPES) - (set() if which == "spec" else {"ns-team-b"})
+    with pytest.raises((DamagedRecordError, NewerPlanError)):
+        await admin.live()  # a revocation must not say that it erased all
+
+
+async def test_an_audit_that_cannot_be_read_keeps_all_content(tmp_path: Path) -> None:
+    """It reads the content of the run that it repeats."""
+    store, garbage = open_store(tmp_path / "store"), digest_of(b"garbage")
+    await store.view(write="ns-team-b", read=("ns-team-b",)).put(garbage, b"garbage")
+    spec = SpecRecord("bad", "n", "team-a", "d", 0.5, {"kind": "FlowMeshAudit"})
+    await store.records.write(spec_key("bad"), msgspec.json.encode(spec))
+    await damage(store.records, pins_key("bad"))
+    grow_old(tmp_path / "store")
+    assert (await cleaning(store).collect(dry_run=False)).deleted == 0
 
 
 async def test_a_collection_retains_the_models_of_services_unless_they_are_revoked(

@@ -1,5 +1,7 @@
 """One of each record that the store holds, and of each ledger line, with every field filled."""
 
+from datetime import date
+
 from tests.golden.protocol_samples import DATASET, MANIFEST, METRICS, USAGE, digest
 
 from flowmesh_api.v1 import audit
@@ -58,6 +60,7 @@ from flowmesh_core.accounting.ledger_lines import (
     UnknownLine,
     VerdictLine,
 )
+from flowmesh_core.accounting.service_charges import ServiceDay
 from flowmesh_core.audit.provenance import provenance_of
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
@@ -419,6 +422,7 @@ ACCOUNTS = AccountsRecord(
     spent={"team-a": {472_222: 137}},
     uploaded={"team-b": {472_221: 138}},
     services={"team-a/ask": 139},
+    service_days=(ServiceDay("team-a/ask", date(2023, 11, 14), "gpus", 141, 139),),
 )
 LOGS = RunLogRecord(steps={"tune": {"ns-a/0a/1": [(1_700_000_001.5, "a line")]}})
 POLICY = CachePolicy(

@@ -143,6 +143,7 @@ class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         rejections: why ready actions were not placed in the last scheduling cycle.
         trouble: why the control plane cannot write; empty where it can.
+        unreadable_runs: of the last collection of the store, see :class:`CollectionReport`.
     """
 
     epoch: int
@@ -161,6 +162,7 @@ class FabricStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     rejections: tuple[dict[str, Any], ...] = ()
     trouble: str = ""
     services_nanousd: int = 0
+    unreadable_runs: tuple[str, ...] = ()
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -253,6 +255,8 @@ class CollectionReport(msgspec.Struct, frozen=True):
         evicted_results: action results deleted because the store was above its bound, those first
             that were used least recently.
         expired_runs: runs that ended so long ago that their records were deleted.
+        unreadable_runs: for each run whose records cannot be read, which content stays therefore,
+            and what to do. No result is evicted while there is one.
     """
 
     dry_run: bool
@@ -269,6 +273,7 @@ class CollectionReport(msgspec.Struct, frozen=True):
     result_bytes: int = 0
     evicted_results: int = 0
     expired_runs: int = 0
+    unreadable_runs: tuple[str, ...] = ()
 
 
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,6 +21,8 @@ from flowmesh_cli.views.steps import titles_of
 from flowmesh_sdk.bill import GROUPINGS, NamespaceBill, read_charges
 
 FORMATS = ("csv", "parquet")
+SERVICE_CHARGES = "service-charges/"
+"""Begins what a page of charges names where a record of services is damaged."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,13 @@ def _charges(terminal: Terminal, period: Period, place: Target) -> ChargePage:
         namespace = "" if run else http.namespace
         page = read_charges(http, namespace=namespace, run=run, since=since, until=until)
         names = titles_of(all_runs(http)) if page.unreadable else {}
-    note_unreadable(terminal, page.unreadable, names)
+    services = [key for key in page.unreadable if key.startswith(SERVICE_CHARGES)]
+    if services:
+        terminal.note(
+            f"what services paid on some days is missing, since {', '.join(services)} of the store "
+            f"{'is' if len(services) == 1 else 'are'} damaged"
+        )
+    note_unreadable(terminal, [uid for uid in page.unreadable if uid not in services], names)
     return page
 
 

@@ -56,6 +56,8 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
         )
     if found.expired_runs:
         terminal.text(f"{would} the records of {count(found.expired_runs, 'old run')}")
+    for text in found.unreadable_runs:
+        terminal.note(text)
     if found.expired_log_segments:
         segments = count(found.expired_log_segments, "expired segment")
         terminal.text(f"{would} {segments} of the request log")

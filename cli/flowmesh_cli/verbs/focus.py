@@ -2,7 +2,7 @@
 
 https://focus.finops.org/focus-specification/v1-4/, the data set Cost and Usage. It has all columns
 that are mandatory, and those of the conditional ones whose condition holds here: sub accounts are
-namespaces, resources are runs, and the price of a worker is that of a SKU.
+namespaces, resources are runs and services, and the price of a worker is that of a SKU.
 """
 
 import csv
@@ -94,6 +94,7 @@ def _row(charge: Charge, account: str) -> dict[str, Value]:
     cost = charge.paid_nanousd / _NANO
     priced = charge.price_nanousd_per_hour > 0
     hours = _hours(charge) if priced else None
+    service = not charge.run
     sku = f"{charge.pool}@{charge.price_nanousd_per_hour / _NANO:f}/h" if priced else None
     return {
         "BilledCost": cost,
@@ -104,7 +105,9 @@ def _row(charge: Charge, account: str) -> dict[str, Value]:
         "BillingPeriodStart": _midnight(month),
         "ChargeCategory": "Usage",
         "ChargeClass": None,
-        "ChargeDescription": f"Step {charge.step} of workflow {charge.name}",
+        "ChargeDescription": f"Service {charge.name}"
+        if service
+        else f"Step {charge.step} of workflow {charge.name}",
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodEnd": _midnight(day + timedelta(days=1)),
         "ChargePeriodStart": _midnight(day),
@@ -118,9 +121,9 @@ def _row(charge: Charge, account: str) -> dict[str, Value]:
         "ListCost": cost,
         "PricingQuantity": hours,
         "PricingUnit": "Hours" if priced else None,
-        "ResourceId": charge.run,
+        "ResourceId": f"{charge.namespace}/{charge.name}" if service else charge.run,
         "ResourceName": charge.name,
-        "ResourceType": "Workflow Run",
+        "ResourceType": "Service" if service else "Workflow Run",
         "ServiceCategory": "AI and Machine Learning",
         "ServiceName": "FlowMesh",
         "ServiceProviderName": "FlowMesh",
@@ -134,7 +137,7 @@ def _row(charge: Charge, account: str) -> dict[str, Value]:
         "Tags": json.dumps(charge.labels, sort_keys=True, ensure_ascii=False),
         f"{_OWN}Attempts": charge.attempts,
         f"{_OWN}LoadCost": charge.load_nanousd / _NANO,
-        f"{_OWN}Step": charge.step,
+        f"{_OWN}Step": charge.step or None,
         f"{_OWN}Tokens": charge.tokens,
     }
 

@@ -173,6 +173,8 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
     )
     if fabric.trouble:
         terminal.note(trouble_line(fabric.trouble))
+    for text in fabric.unreadable_runs:
+        terminal.note(text)
 
 
 def trouble_line(trouble: str) -> str:

@@ -68,7 +68,7 @@ def build_app(
     sender = ContentSender()
     handlers = (
         _run_handlers(services, labels),
-        AllReceipts(services.views, services.deleted),
+        AllReceipts(services.views, services.deleted, services.service_charges),
         _data_handlers(services, labels, sender),
         _lineage_handlers(services, labels),
         AuditHandlers(auditing=services.auditing, audits=services.audits, views=services.views),

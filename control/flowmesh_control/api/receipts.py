@@ -1,4 +1,4 @@
-"""HTTP handlers of the receipts and charges of all runs that a user may list, by pages."""
+"""HTTP handlers of the receipts and charges of what a user may list, by pages."""
 
 import asyncio
 import logging
@@ -17,7 +17,8 @@ from flowmesh_control.api.responses import json_response
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.deleted_runs import DeletedRun, DeletedRuns
-from flowmesh_core.accounting.charges import Days, utc_day
+from flowmesh_control.records.service_charges import ServiceChargeRecords
+from flowmesh_core.accounting.charges import Days, service_charge, utc_day
 from flowmesh_core.errors import DamagedRecordError, FlowMeshError
 
 T = TypeVar("T")
@@ -33,9 +34,12 @@ _AT_ONCE = 16
 class AllReceipts:
     """Handlers of ``/v1/receipts`` and ``/v1/charges``."""
 
-    def __init__(self, views: RunViews, deleted: DeletedRuns) -> None:
+    def __init__(
+        self, views: RunViews, deleted: DeletedRuns, service_charges: ServiceChargeRecords
+    ) -> None:
         self._views = views
         self._deleted = deleted
+        self._service_charges = service_charges
 
     def routes(self) -> list[Route]:
         """Returns the routes of this class."""
@@ -74,8 +78,22 @@ class AllReceipts:
             return [c for c in gone.charges if days.has(date.fromisoformat(c.day))]
 
         found, after, unreadable = await _page(runs, charges, len)
-        page = ChargePage([c for some in found for c in some], after, unreadable)
-        return json_response(page)
+        services, damaged = list[Charge](), list[str]()
+        if not uid and not query.get("after"):
+            services, damaged = await self._of_services(call, days)
+        of_runs = [c for some in found for c in some]
+        return json_response(ChargePage(services + of_runs, after, (*damaged, *unreadable)))
+
+    async def _of_services(
+        self, call: AuthorizedRequest, days: Days
+    ) -> tuple[list[Charge], list[str]]:
+        """Returns what services paid in the namespaces that the user may list, by day and name."""
+        rows, damaged = await self._service_charges.read(days)
+        namespace = call.request.query.get("namespace") or None
+        found = [c for c in map(service_charge, rows) if namespace in (None, c.namespace)]
+        seen = await call.listable(c.namespace for c in found)
+        found.sort(key=lambda c: (c.day, c.namespace, c.name))
+        return [c for c in found if c.namespace in seen], damaged
 
     async def _deleted_runs(self) -> dict[str, DeletedRun]:
         """Returns what stays of deleted runs, by uid: bills go on with it."""

@@ -19,7 +19,12 @@ from flowmesh_api.v1.fabric import CacheStats, CollectionReport, ScopeStats
 from flowmesh_control.cache.recency import Recency
 from flowmesh_control.cache.result_uses import ResultUses
 from flowmesh_control.cache.roots import live_artifacts
-from flowmesh_control.cache.stored_roots import artifacts_of_stored_run
+from flowmesh_control.cache.stored_roots import (
+    UnreadableRun,
+    artifacts_of_stored_run,
+    unreadable_run,
+)
+from flowmesh_control.errors import NewerPlanError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.queries.status_document import document_artifact
 from flowmesh_control.records.archive import Archive
@@ -28,6 +33,7 @@ from flowmesh_control.records.known_keys import run_uids
 from flowmesh_control.records.run_records import FinalRecord, final_decoder
 from flowmesh_control.records.withheld_records import WithheldRecords
 from flowmesh_core.decoding import decode
+from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.machine.events import ContentRevoked
 from flowmesh_core.machine.revocation import is_hidden
 from flowmesh_core.machine.state import State
@@ -122,6 +128,8 @@ class CacheAdmin:
     async def collect(self, *, dry_run: bool) -> CollectionReport:
         """Deletes expired results and unreferenced blobs.
 
+        What a run may need whose records cannot be read stays, and the report names the run.
+
         Raises:
             StoreError: something could not be read, so nothing was deleted.
         """
@@ -133,7 +141,13 @@ class CacheAdmin:
             result_ttl_s=min(self._result_ttl_s, self._shortest_ttl_s()),
             clock=self._clock,
         )
-        report = await collector.collect(self.live, dry_run=dry_run)
+        unreadable: list[UnreadableRun] = []
+        report = await collector.collect(
+            lambda: self.live(unreadable=unreadable),
+            held=lambda scope: any(run.may_need(scope) for run in unreadable),
+            dry_run=dry_run,
+        )
+        report = msgspec.structs.replace(report, unreadable_runs=tuple(map(str, unreadable)))
         if not dry_run:
             self.blobs_deleted()
             await self._withheld.expire(self._clock())
@@ -222,13 +236,21 @@ class CacheAdmin:
         return sum([deleted async for _, deleted in found])
 
     async def live(
-        self, revoked: Sequence[ContentRevoked] = (), left_out: Container[str] = frozenset()
+        self,
+        revoked: Sequence[ContentRevoked] = (),
+        left_out: Container[str] = frozenset(),
+        *,
+        unreadable: list[UnreadableRun] | None = None,
     ) -> LiveBlobs:
         """Marks from the roots: live runs, outputs of ended runs, results, models of services.
 
         Args:
             revoked: revocations besides those that the machine knows.
             left_out: keys of results that do not count.
+            unreadable: gets the runs whose records cannot be read.
+
+        Raises:
+            DamagedRecordError, NewerPlanError: there is such a run, and no list for it.
         """
         marking = Marking()
         for namespace, scopes, artifact in self._served():
@@ -240,7 +262,7 @@ class CacheAdmin:
             marking.add(scopes, artifact)
         for scopes, artifact in await self._uploaded():
             marking.add(scopes, artifact)
-        await self._add_ended_runs(marking, revoked)
+        await self._add_ended_runs(marking, revoked, unreadable)
         await marking.add_results(self._store.records, left_out=left_out)
         return await marking.complete(self._store)
 
@@ -262,7 +284,12 @@ class CacheAdmin:
             if final is not None and final.status.ended_s >= since_s:
                 yield final
 
-    async def _add_ended_runs(self, marking: Marking, revoked: Sequence[ContentRevoked]) -> None:
+    async def _add_ended_runs(
+        self,
+        marking: Marking,
+        revoked: Sequence[ContentRevoked],
+        unreadable: list[UnreadableRun] | None,
+    ) -> None:
         """Adds the artifacts of runs that are not live and must not be deleted.
 
         The outputs of an ended run stay for as long as results do; what an unfinished run needs
@@ -275,7 +302,14 @@ class CacheAdmin:
         ):
             final = None if record is None else _final_or_none(record.data)
             if final is None:
-                for scopes, artifact in await artifacts_of_stored_run(records, uid, revoked):
+                try:
+                    needed = await artifacts_of_stored_run(records, uid, revoked)
+                except (DamagedRecordError, NewerPlanError) as e:
+                    if unreadable is None:
+                        raise
+                    unreadable.append(await unreadable_run(records, uid, e))
+                    continue
+                for scopes, artifact in needed:
                     marking.add(scopes, artifact)
             elif final.status.ended_s >= since_s:
                 status = final.status

@@ -119,6 +119,8 @@ class StoreCollection:
                     report.expired_results + report.evicted_results,
                     report.expired_runs,
                 )
+                for text in report.unreadable_runs:
+                    log.warning("%s", text)
             await asyncio.sleep(self._settings.interval_s)
 
     async def _collect(self, *, dry_run: bool) -> CollectionReport:
@@ -126,7 +128,7 @@ class StoreCollection:
         report = await self._cache.collect(dry_run=dry_run)
         evicted, bytes_max = 0, self._settings.bytes_max
         used_bytes = report.live_bytes + report.result_bytes
-        if 0 < bytes_max < used_bytes:
+        if 0 < bytes_max < used_bytes and not report.unreadable_runs:
             evicted = await self._cache.evict(
                 used_bytes=used_bytes, bytes_max=bytes_max, dry_run=dry_run
             )

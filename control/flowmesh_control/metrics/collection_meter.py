@@ -22,6 +22,7 @@ class CollectionMeter:
         took_s: how long it took.
         live_bytes: size of the blobs that it found in use.
         stored_bytes: size of all blobs that it left.
+        unreadable_runs: as in the last report.
     """
 
     ended: Counter[str] = field(default_factory=Counter)
@@ -32,6 +33,7 @@ class CollectionMeter:
     took_s: float = 0.0
     live_bytes: int = 0
     stored_bytes: int = 0
+    unreadable_runs: tuple[str, ...] = ()
 
     def add(self, report: CollectionReport, *, now_s: float, took_s: float) -> None:
         """Adds a collection that succeeded."""
@@ -44,4 +46,5 @@ class CollectionMeter:
         self.deleted_bytes += report.deleted_bytes
         self.last_s, self.took_s = now_s, took_s
         self.live_bytes = report.live_bytes
+        self.unreadable_runs = report.unreadable_runs
         self.stored_bytes = report.size_bytes - report.deleted_bytes

@@ -120,6 +120,11 @@ def collections(meter: CollectionMeter) -> Iterator[Metric]:
     yield gauge(
         "flowmesh_collection_seconds", "Seconds that the last collection took.", meter.took_s
     )
+    yield gauge(
+        "flowmesh_collection_unreadable_runs",
+        "Runs whose records the last collection could not read; content that they may need stays.",
+        len(meter.unreadable_runs),
+    )
     yield gauges(
         "flowmesh_stored_bytes",
         "Bytes of blobs after the last collection, by use: live, or not collected yet.",

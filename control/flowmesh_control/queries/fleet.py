@@ -1,5 +1,6 @@
 """Queries about workers, engines and the fabric's accounts; called by the API."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
@@ -15,11 +16,16 @@ from flowmesh_core.status.projection import fabric_status, worker_statuses
 
 @dataclass(frozen=True, slots=True)
 class FleetQueries:
-    """Answers questions about workers, engines and accounts."""
+    """Answers questions about workers, engines and accounts.
+
+    Attributes:
+        unreadable_runs: returns those of the last collection of the store.
+    """
 
     state: State
     catalog: Catalog
     health: StoreHealth
+    unreadable_runs: Callable[[], tuple[str, ...]]
     clock: Clock
 
     def worker_statuses(self) -> list[WorkerStatus]:
@@ -40,5 +46,9 @@ class FleetQueries:
         return found
 
     def fabric_status(self) -> FabricStatus:
-        """Returns accounts and queue lengths, and why the store cannot be written, if so."""
-        return msgspec.structs.replace(fabric_status(self.state), trouble=self.health.text)
+        """Returns accounts and queue lengths, and what is wrong with the store, if something is."""
+        return msgspec.structs.replace(
+            fabric_status(self.state),
+            trouble=self.health.text,
+            unreadable_runs=self.unreadable_runs(),
+        )

@@ -22,6 +22,7 @@ from flowmesh_control.records.known_keys import known_keys
 from flowmesh_control.records.run_records import decode_record
 from flowmesh_core.accounting.fabric_account import FabricAccount
 from flowmesh_core.accounting.ledger_lines import EXECUTED_OUTCOMES, Line
+from flowmesh_core.accounting.service_charges import ServiceDay
 from flowmesh_core.errors import ConditionFailedError, DamagedRecordError
 from flowmesh_core.machine.state import State
 from flowmesh_core.metrics.counters import UsageRow
@@ -46,6 +47,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
         spent: what namespaces paid in the last day in nano-dollars, by hour.
         uploaded: what namespaces uploaded in the last day in bytes, by hour.
         services: service → nano-dollars that its replicas have cost; they add up to the total.
+        service_days: the days of it that have no record yet, and the latest.
     """
 
     time_s: float
@@ -59,6 +61,7 @@ class AccountsRecord(msgspec.Struct, frozen=True):
     spent: dict[str, dict[int, int]] = {}
     uploaded: dict[str, dict[int, int]] = {}
     services: dict[str, int] = {}
+    service_days: tuple[ServiceDay, ...] = ()
 
     def counted_of_ended(self, uid: str, epoch: int, ended_s: float) -> int | None:
         """Returns how many lines of an ended run's ledger the totals count; None for all.
@@ -120,6 +123,7 @@ class OpeningBalance:
         uploaded: what they uploaded; the few seconds after the record are not counted.
         absent: values of runs that are neither live nor known to have ended.
         services: what services have cost; the few seconds after the record are the fabric's.
+        service_days: the latest days of it.
     """
 
     book: FabricAccount = field(default_factory=FabricAccount)
@@ -131,6 +135,7 @@ class OpeningBalance:
     spent: dict[str, dict[int, int]] = field(default_factory=dict)
     uploaded: dict[str, dict[int, int]] = field(default_factory=dict)
     services: dict[str, int] = field(default_factory=dict)
+    service_days: tuple[ServiceDay, ...] = ()
 
     def paid_by(self, now_s: float) -> dict[str, tuple[float, float]]:
         """Returns ``paid`` with no time after now: the earlier clock may have been ahead."""
@@ -170,8 +175,20 @@ class AccountStore:
         return True
 
 
-def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsRecord:
-    """Returns the accounts at this moment; ``counted`` has the length of each live ledger."""
+def capture(
+    state: State,
+    counted: Mapping[str, int],
+    now_s: float,
+    uploaded: Mapping[str, dict[int, int]] | None = None,
+) -> AccountsRecord:
+    """Returns the accounts at this moment.
+
+    Args:
+        state: of the machine.
+        counted: the length of each live ledger.
+        now_s: Unix time in seconds.
+        uploaded: what namespaces uploaded in the last day in bytes, by hour.
+    """
     return AccountsRecord(
         time_s=now_s,
         book=FabricAccount(**asdict(state.book)),
@@ -184,7 +201,9 @@ def capture(state: State, counted: Mapping[str, int], now_s: float) -> AccountsR
         epoch=state.epoch,
         paid=state.fair.paid(now_s),
         spent=state.daily_spend.current(now_s),
+        uploaded=dict(uploaded or {}),
         services=dict(state.service_spend),
+        service_days=state.service_charges.rows(),
     )
 
 
@@ -250,6 +269,7 @@ def bring_up_to_date(
         spent=last.spent,
         uploaded=last.uploaded,
         services=last.services,
+        service_days=last.service_days,
     )
 
 

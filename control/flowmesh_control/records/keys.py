@@ -18,6 +18,7 @@
     policies/<name>                     cache policies
     services/<namespace>/<name>         services, with the release that they serve
     accounts/<epoch>                    the fabric's accounts
+    service-charges/<day>/<epoch>       what services paid on a day that is over
     ended/<epoch>-<n>                   lines of runs that have ended; may be lost
     deleted/<uid>                       a run that was deleted, and what it paid
     taken/<epoch>                       runs that a leader took over
@@ -35,6 +36,7 @@
 """
 
 import re
+from datetime import date
 
 from flowmesh_store.keys import ACTIONS
 
@@ -47,6 +49,7 @@ RUNS = "runs/"
 EPOCHS = "epochs/"
 POLICIES = "policies/"
 ACCOUNTS = "accounts/"
+SERVICE_CHARGES = "service-charges/"
 LEARNED = "learned/"
 ENDED = "ended/"
 DELETED = "deleted/"
@@ -69,6 +72,7 @@ REQUEST_LOG_BEGINNING = f"{REQUEST_LOG}beginning"
 SEALED_PREFIXES = (
     f"{ACTIONS}/", RUNS, EPOCHS, POLICIES, ACCOUNTS, LEARNED, ENDED, DELETED, TAKEN, QUARANTINE,
     LINEAGE, SUSPECT_RUNS, SUSPECT_WORKERS, PUBLIC_KEYS, WITHHELD, REVOKED, OPENAI, SERVICES, USED,
+    SERVICE_CHARGES,
 )  # fmt: skip
 """Begin the keys of all sealed records."""
 
@@ -162,6 +166,20 @@ def service_key(namespace: str, name: str) -> str:
 def accounts_key(epoch: int) -> str:
     """Returns the key of an epoch's accounts."""
     return f"{ACCOUNTS}{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def service_day_key(day: date, epoch: int) -> str:
+    """Returns the key of what services paid on a day, as an epoch counted it."""
+    return f"{SERVICE_CHARGES}{day}/{epoch:0{_EPOCH_DIGITS}d}"
+
+
+def parse_service_day(key: str) -> date | None:
+    """Returns the day of a key of :func:`service_day_key`; None for a key of another form."""
+    day, _, epoch = key.removeprefix(SERVICE_CHARGES).partition("/")
+    try:
+        return date.fromisoformat(day) if _NUMBER.fullmatch(epoch) else None
+    except ValueError:
+        return None
 
 
 def ended_key(epoch: int, number: int) -> str:

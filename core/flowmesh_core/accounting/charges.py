@@ -1,4 +1,4 @@
-"""Computes a run's charges from its ledger: its receipt, divided by day and price."""
+"""Computes charges: a run's receipt divided by day and price, and what services paid."""
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
@@ -9,6 +9,7 @@ import msgspec
 from flowmesh_api.v1.charges import Charge
 from flowmesh_api.v1.why import AttemptLine
 from flowmesh_core.accounting.ledger_lines import Line
+from flowmesh_core.accounting.service_charges import ServiceDay
 
 
 class Days(NamedTuple):
@@ -67,6 +68,21 @@ def charges(payer: Payer, lines: Iterable[Line], days: Days = ALL_DAYS) -> list[
             run_s=known.run_s + line.run_s,
         )
     return list(found.values())
+
+
+def service_charge(row: ServiceDay) -> Charge:
+    """Returns what a service paid on a day as a charge."""
+    namespace, _, name = row.service.partition("/")
+    return Charge(
+        run="",
+        name=name,
+        namespace=namespace,
+        step="",
+        day=row.day.isoformat(),
+        paid_nanousd=row.paid_nanousd,
+        pool=row.pool,
+        price_nanousd_per_hour=row.price_nanousd_per_hour,
+    )
 
 
 def utc_day(time_s: float) -> date:

@@ -26,6 +26,9 @@ _RUNNING = frozenset({"running", "storing"})
 
 def accrue(state: State, worker: Worker, now_s: float) -> None:
     """Splits what a worker has cost since the last call among its attempts and replicas."""
+    if worker.unpriced is not None:
+        _accrue_unpriced(state, worker, worker.unpriced.advance(now_s), now_s)
+        return
     delta = worker.meter.advance(now_s)
     if not delta:
         return
@@ -44,7 +47,21 @@ def accrue(state: State, worker: Worker, now_s: float) -> None:
         if key in shares.loading:
             attempt.load_nanousd += share
     if worker.replica_states:
-        serving.metered(state, worker, services)
+        serving.metered(state, worker, services, now_s)
+    for attempt in active:
+        attempt.metered_units = max(attempt.metered_units, attempt.units)
+
+
+def _accrue_unpriced(state: State, worker: Worker, delta: int, now_s: float) -> None:
+    """Splits the time of a worker without a price, which counts in fair shares alone."""
+    active = _active(worker)
+    shares = _shares(worker, active, delta)
+    for key, share in (*shares.execution.items(), *shares.loading.items()):
+        attempt = worker.attempts.get(key)
+        if attempt is not None:
+            attempt.unpriced_nanousd += share
+    if worker.replica_states:
+        serving.metered(state, worker, {}, now_s)
     for attempt in active:
         attempt.metered_units = max(attempt.metered_units, attempt.units)
 
@@ -55,6 +72,8 @@ def accrue_unobserved(state: State, worker: Worker, now_s: float) -> None:
     What each attempt would have been charged is remembered: :func:`charge_unobserved` charges as
     much of it as the worker's own report of the attempt accounts for.
     """
+    if worker.unpriced is not None:
+        worker.unpriced.advance(now_s)
     delta = worker.meter.advance(now_s)
     if not delta:
         return
@@ -153,13 +172,14 @@ def settle(
     evenly = [1] * len(ordered)
     shares = split_exactly(total, evenly)
     loads = split_exactly(attempt.load_nanousd, evenly)
+    times = split_exactly(attempt.unpriced_nanousd, evenly)
     usage = usage or Usage()
     ran = _details(state, attempt, usage)
-    for payer, share, load in zip(ordered, shares, loads, strict=True):
+    for payer, share, load, time in zip(ordered, shares, loads, times, strict=True):
         run = state.runs[payer.uid]
         if run.plan.paid_by_fabric:
             state.book.fabric_nanousd += share
-            share = load = 0  # noqa: PLW2901 - nothing of it is the run's
+            share = load = time = 0  # noqa: PLW2901 - nothing of it is the run's
         own_outcome = (
             outcome if payer.uid == payers[0].uid or outcome not in EXECUTED_OUTCOMES else "shared"
         )
@@ -188,7 +208,7 @@ def settle(
             estimated=usage.joules_estimated,
             now_s=now_s,
         )
-        state.fair.charge(run.plan.namespace, NanoUsd(share), now_s)
+        state.fair.charge(run.plan.namespace, NanoUsd(share + time), now_s)
         state.daily_spend.add(run.plan.namespace, share, now_s)
         run.unsettled.pop(attempt.attempt_id, None)
         state.touched[run.uid] = None

@@ -35,6 +35,7 @@ class Worker:
         replica_states: as it reported them, by id.
         services: replica → the service that pays for it, of those that it was sent.
         metered_calls: replica → units of work of its calls that are paid for.
+        unpriced: of a worker without a price, its time at the price of fair shares.
         store_problem: why it cannot reach the store; it gets nothing new until it can.
     """
 
@@ -49,6 +50,7 @@ class Worker:
     by_signature: dict[Digest, dict[str, Attempt]] = field(default_factory=dict)
     local_digests: dict[Digest, None] = field(default_factory=dict)
     idle_nanousd: int = 0
+    unpriced: WorkerMeter | None = None
     draining: bool = False
     prewarmed: tuple[Digest, ...] | None = None
     loading_since_s: dict[str, float] = field(default_factory=dict)

@@ -15,10 +15,12 @@ from flowmesh_core.machine import (
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.state import State
+from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
 from flowmesh_core.units import Digest
 
 ANY_MOMENT_S = 0.5
 """Remaining seconds of a load that takes longer than predicted."""
+_HOUR_S = 3600.0
 _INF = float("inf")
 
 
@@ -63,7 +65,21 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
         if run.reserved_nanousd:
             tenant = run.plan.namespace
             shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
+    for worker in state.workers.values():
+        if worker.unpriced is not None and worker.attempts:
+            _reserve_time(state, worker, shares)
     return shares
+
+
+def _reserve_time(state: State, worker: Worker, shares: dict[str, float]) -> None:
+    """Adds what the attempts of a worker without a price are expected to take of its time."""
+    each = FAIR_SHARE_PRICE_NANOUSD_PER_HOUR / _HOUR_S / len(worker.attempts)
+    for attempt in worker.attempts.values():
+        uids = attempt.action.accepting_runs(worker.shape.trust)
+        for uid in uids:
+            tenant = state.runs[uid].plan.namespace
+            weight = state.fair.weights.get(tenant, 1.0)
+            shares[tenant] += each * attempt.predicted_s / len(uids) / weight
 
 
 def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:

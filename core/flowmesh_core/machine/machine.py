@@ -8,11 +8,12 @@ The control plane, on a laptop or in a cluster, and the simulator run this same 
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from flowmesh_core.accounting.daily_totals import DailyTotals, Hours
 from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.service_charges import ServiceCharges, ServiceDay
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.costmodel.model import CostModel
 from flowmesh_core.errors import Failure, FailureKind
@@ -105,6 +106,7 @@ class Machine:
         paid: Mapping[str, tuple[float, float]] | None = None,
         spent: Mapping[str, Hours] | None = None,
         services: Mapping[str, int] | None = None,
+        service_days: Iterable[ServiceDay] = (),
         recovering_until_s: float = 0.0,
         on_settle: Callable[[str], None] = lambda _: None,
         prefix_salt: Callable[[str], str] = str,
@@ -124,6 +126,7 @@ class Machine:
             paid: what tenants paid recently in earlier epochs, as ``FairShare.paid`` returned it.
             spent: what namespaces paid in the last day, as ``DailyTotals.current`` returned it.
             services: service → nano-dollars that its replicas have cost in earlier epochs.
+            service_days: the latest days of it, as ``ServiceCharges.rows`` returned them.
             recovering_until_s: dispatch nothing before; until then workers report what they run.
             on_settle: called with the uid of each run whose steps are about to be settled.
             prefix_salt: returns the salt of prefix caches for a scope: unpredictable, constant.
@@ -142,6 +145,7 @@ class Machine:
             resumed_charges=dict(unsettled or {}),
             daily_spend=DailyTotals(spent),
             service_spend=Counter(services or {}),
+            service_charges=ServiceCharges(service_days),
             recovering_until_s=recovering_until_s,
             reserved_pools=None if settings.pools_are_declared else {},
             prefix_salt=prefix_salt,

@@ -71,6 +71,7 @@ class Attempt(msgspec.Struct, eq=False):
         loading: at its last report its host had not loaded yet.
         units: work reported so far; ``metered_units`` of it already used to split cost.
         charged_nanousd: its cost so far, ``load_nanousd`` of it for loading.
+        unpriced_nanousd: its part of the time of a worker without a price, for fair shares.
         memory_mib: what its host reserves.
         memory_shared: another attempt beside it ran out of memory while this one was assigned.
         reserved: part of each run's budget that is reserved for it.
@@ -122,6 +123,7 @@ class Attempt(msgspec.Struct, eq=False):
     unit: str = ""
     charged_nanousd: int = 0
     load_nanousd: int = 0
+    unpriced_nanousd: int = 0
     unobserved_nanousd: int = 0
     placed: tuple[ScoredWorker, ...] = ()
     adopted: bool = False

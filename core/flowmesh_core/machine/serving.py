@@ -126,11 +126,13 @@ def idle_shares(worker: Worker, amount: int, idle: Iterable[str]) -> dict[str, i
     return dict(zip(keys, split_exactly(amount, weights), strict=True))
 
 
-def metered(state: State, worker: Worker, shares: Mapping[str, int]) -> None:
+def metered(state: State, worker: Worker, shares: Mapping[str, int], now_s: float) -> None:
     """Charges services for their replicas' shares of a segment of a worker's cost."""
+    shape = worker.shape
     for key, share in shares.items():
         service = worker.services[key.removeprefix(SERVICE_PREFIX)]
         state.book.services_nanousd += share
         state.service_spend[service] += share
+        state.service_charges.add(service, shape.pool, shape.price_nanousd_per_hour, share, now_s)
     for replica_id, reported in worker.replica_states.items():
         worker.metered_calls[replica_id] = reported.units

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from flowmesh_core.accounting.daily_totals import DailyTotals
 from flowmesh_core.accounting.fabric_account import FabricAccount
+from flowmesh_core.accounting.service_charges import ServiceCharges
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import Failure, InvariantError
 from flowmesh_core.fleet.demand import DemandTracker
@@ -94,6 +95,7 @@ class State:
         evaluations_made: the number of the last evaluation of a condition in this epoch.
         revocations: those that are known, for runs that are submitted again later.
         service_spend: service → nano-dollars that its replicas have cost.
+        service_charges: the latest days of it, by pool and price.
     """
 
     epoch: int
@@ -153,6 +155,7 @@ class State:
     evaluations_made: int = 0
     revocations: list[ContentRevoked] = field(default_factory=list)
     service_spend: Counter[str] = field(default_factory=Counter)
+    service_charges: ServiceCharges = field(default_factory=ServiceCharges)
     ticked_s: float = 0.0
     observed_s: float = 0.0
     late: bool = False

@@ -23,6 +23,7 @@ from flowmesh_core.machine.events import WorkerSynced, WorkerTrustChanged
 from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.orphans import OrphanedAttempt
 from flowmesh_core.machine.state import State, parse_attempt_id
+from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
 from flowmesh_core.protocol.messages import AttemptProgress, Hello, Sync
 
 _SECONDS_PER_HOUR = 3600
@@ -74,6 +75,8 @@ def _new(state: State, hello: Hello, now_s: float) -> Worker:
     meter = WorkerMeter(price, started_s)
     meter.billed_nanousd = billed
     worker = Worker(shape, hello.incarnation, meter, started_s, now_s)
+    if not price:
+        worker.unpriced = WorkerMeter(FAIR_SHARE_PRICE_NANOUSD_PER_HOUR, now_s)
     state.workers[shape.name] = worker
     return worker
 

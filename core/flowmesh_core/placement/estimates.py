@@ -10,6 +10,7 @@ from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN
 from flowmesh_core.placement.equivalence import NANO_HOUR_S, EquivalenceClass
 from flowmesh_core.placement.interruptions import expected_loss_s
+from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
 from flowmesh_core.placement.utility import LEAST_FINISH_S, Estimate, UtilityScale, sunk_share
 
 
@@ -79,20 +80,24 @@ def estimates_at(
         second_s = start_s + run_s if site.first_tier == RUN else start_s
         loss_s = expected_loss_s(start_s + run_s, site.reload_s) if site.spot else 0.0
         instance_s = site.paid_s + (run_s + fetch_s) * rate.share
-        near = site.near_bytes
+        near, price = site.near_bytes, site.price_nanousd_per_hour
+        nanousd = round(price * instance_s / NANO_HOUR_S)
         found.append(
             Estimate(
                 start_s,
                 site.remaining_s if site.remaining_s > second_s else second_s,
                 site.first_tier,
                 run_s,
-                round(site.price_nanousd_per_hour * instance_s / NANO_HOUR_S),
+                nanousd,
                 near,
                 needed_bytes,
                 site.has_instance,
                 near / needed_bytes if needed_bytes else 1.0,
                 loss_s=loss_s,
-                loss_nanousd=round(site.price_nanousd_per_hour * loss_s * rate.share / NANO_HOUR_S),
+                loss_nanousd=round(price * loss_s * rate.share / NANO_HOUR_S),
+                fair_nanousd=nanousd
+                if price
+                else round(FAIR_SHARE_PRICE_NANOUSD_PER_HOUR * instance_s / NANO_HOUR_S),
             )
         )
     return found

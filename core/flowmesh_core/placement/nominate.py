@@ -116,7 +116,7 @@ def nominate(
         cursor.served += 1
         served.append(Nomination(action, picker, slot))
         if not group.replica_of:
-            order.charge(slot.estimate.nanousd)
+            order.charge(slot.estimate.fair_nanousd)
     return served
 
 

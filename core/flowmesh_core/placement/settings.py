@@ -13,6 +13,8 @@ REPLICA_LOAD_MAX_S = 5.0
 begun. Tuned (ADR 14)."""
 FAIR_SHARE_HALF_LIFE_S = 600.0
 """Seconds after which a tenant's payments count half. Chosen."""
+FAIR_SHARE_PRICE_NANOUSD_PER_HOUR = 10**9
+"""What the time of workers without a price counts as, in fair shares alone. Chosen: a dollar."""
 FAIR_SHARE_FORGOTTEN_NANOUSD = 1.0
 """Nano-dollars below which a tenant's payments are forgotten. Derived: less than one unit."""
 LOCALITY_BY_WORKER_MAX = 64

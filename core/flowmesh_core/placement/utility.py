@@ -44,6 +44,8 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
             and of those not yet started the ones that their pool keeps in any case.
         loss_s: seconds of work that interruptions of a spot worker are expected to cost, and
             ``loss_nanousd`` its dollars; they count in the utility, and nobody is charged for them.
+        fair_nanousd: what counts in fair shares: ``nanousd``, or on a worker without a price what
+            that would be at ``FAIR_SHARE_PRICE_NANOUSD_PER_HOUR``.
     """
 
     start_s: float
@@ -58,6 +60,7 @@ class Estimate(msgspec.Struct, frozen=True, gc=False):
     sunk: bool = True
     loss_s: float = 0.0
     loss_nanousd: int = 0
+    fair_nanousd: int = 0
 
     @property
     def expected_nanousd(self) -> int:

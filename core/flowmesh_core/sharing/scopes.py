@@ -79,6 +79,14 @@ def is_shared(scope: str) -> bool:
     return scope == ALL_SCOPE or scope.startswith(_GROUP)
 
 
+def may_read(namespace: str, scope: str) -> bool:
+    """Whether some cache policy lets runs of a namespace read a scope: not the own one of others.
+
+    Audits may read what the run that they repeat reads.
+    """
+    return scope == namespace_scope(namespace) or not scope.startswith(_OWN)
+
+
 def audit_scopes(uid: str, audited: ScopePlan, min_trust: int = 0) -> ScopePlan:
     """Returns the scopes of an audit: its own for what is in flight, and none to look in.
 

@@ -77,6 +77,7 @@ class SimulatedControlPlane:
             unsettled=found.opening.unsettled if found.submitted else {},
             paid=found.opening.paid_by(self.now_s()),
             services=found.opening.services,
+            service_days=found.opening.service_days,
             recovering_until_s=until_s,
         )
         self.gateway = SimGateway(

@@ -52,6 +52,12 @@ class MoneyInvariants:
                 f"services paid {state.service_spend.total()}, the book has "
                 f"{book.services_nanousd}",
             )
+        by_day = sum(row.paid_nanousd for row in state.service_charges.rows())
+        if by_day != book.services_nanousd:
+            violated(
+                "money",
+                f"services paid {by_day} by days, the book has {book.services_nanousd}",
+            )
         if state.runs:
             self._next_run = (self._next_run + 1) % len(state.runs)
             uid = list(state.runs)[self._next_run]

@@ -86,13 +86,16 @@ class Collector:
             return True
         return await self._sweepable_records.delete(key, older_than_s=self._result_ttl_s)
 
-    async def collect(self, live: Live, *, dry_run: bool) -> CollectionReport:
+    async def collect(
+        self, live: Live, *, dry_run: bool, held: Callable[[str], bool] = lambda _: False
+    ) -> CollectionReport:
         """Expires results, marks what is live, then sweeps.
 
         Args:
             live: returns the needed digests by scope: roots and all that they consist of (see
                 :func:`mark`). It is called after results have expired.
             dry_run: only report what would be deleted.
+            held: asked after ``live``: whether all content of a scope stays.
 
         Raises:
             StoreUnavailableError, StoreError: the store failed; what was deleted stays deleted.
@@ -106,21 +109,23 @@ class Collector:
                 blob.scope, blob.digest, older_than_s=self._grace_s
             )
 
-        async for blob, deleted in in_batches(self._unneeded(needed, totals), delete):
+        async for blob, deleted in in_batches(self._unneeded(needed, held, totals), delete):
             if deleted:
                 totals["deleted"] += 1
                 totals["deleted_bytes"] += blob.size_bytes
         unfinished = (
             0 if dry_run else await self._blobs.discard_unfinished(older_than_s=self._grace_s)
         )
-        return CollectionReport(dry_run, unfinished=unfinished, **totals)
+        return CollectionReport(dry_run, unfinished=unfinished, unreadable_runs=(), **totals)
 
-    async def _unneeded(self, needed: LiveBlobs, totals: Counter[str]) -> AsyncIterator[StoredBlob]:
+    async def _unneeded(
+        self, needed: LiveBlobs, held: Callable[[str], bool], totals: Counter[str]
+    ) -> AsyncIterator[StoredBlob]:
         """Yields the blobs to delete, and counts all blobs."""
         async for blob in self._blobs.blobs():
             totals["blobs"] += 1
             totals["size_bytes"] += blob.size_bytes
-            if blob.digest in needed.get(blob.scope, ()):
+            if blob.digest in needed.get(blob.scope, ()) or held(blob.scope):
                 totals["live"] += 1
                 totals["live_bytes"] += blob.size_bytes
             elif blob.age_s < self._grace_s:

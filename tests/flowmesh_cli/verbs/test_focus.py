@@ -75,7 +75,8 @@ PRICED = Charge(
 )  # fmt: skip
 LEFT = Charge("run-2", "answers", "team-b", "a,b", "2026-02-28", 1, attempts=1)
 FREE = Charge("run-2", "answers", "team-b", "c", "2026-02-28", 0, "laptop", attempts=1)
-CHARGES = [PRICED, LEFT, FREE]
+SERVICE = Charge("", "ask", "team-b", "", "2026-02-28", 2_000_000_000, "gpu", 3_600_000_000)
+CHARGES = [PRICED, LEFT, FREE, SERVICE]
 
 
 def rows() -> list[dict[str, str]]:
@@ -124,8 +125,19 @@ def test_a_row_has_the_four_costs_the_periods_the_resource_and_the_tags_of_its_c
     assert (row["x_Step"], row["x_Tokens"], row["x_LoadCost"]) == ("sample", "1200", "0.2")
 
 
+def test_a_service_is_a_resource_of_its_namespace() -> None:
+    row = rows()[3]
+    assert (row["ResourceType"], row["ResourceId"], row["ResourceName"]) == (
+        "Service",
+        "team-b/ask",
+        "ask",
+    )
+    assert (row["SubAccountId"], row["ChargeDescription"]) == ("team-b", "Service ask")
+    assert (row["SkuMeter"], row["BilledCost"], row["x_Step"]) == ("Worker Time", "2", "")
+
+
 def test_the_quantity_is_the_time_paid_for_and_is_null_where_the_price_is_not_known() -> None:
-    priced, left, free = rows()
+    priced, left, free, _ = rows()
     assert priced["SkuPriceId"] == "gpu@3.6/h"
     assert priced["PricingUnit"] == priced["ConsumedUnit"] == "Hours"
     hours = Decimal(priced["PricingQuantity"])
@@ -150,7 +162,7 @@ def test_parquet_has_the_same_rows_with_exact_amounts() -> None:
 def test_a_bill_and_the_export_have_the_same_sum(by: str) -> None:
     bill = NamespaceBill(ChargePage(CHARGES), by)  # type: ignore[arg-type]
     exported = sum(Decimal(row["BilledCost"]) for row in rows())
-    assert bill.paid_usd == exported == Decimal("1.234567892")
+    assert bill.paid_usd == exported == Decimal("3.234567892")
     assert sum(line.paid_usd for line in bill.lines) == exported
 
 
@@ -163,7 +175,8 @@ def test_a_bill_has_a_line_per_namespace_and_day_per_namespace_or_per_run() -> N
         "team-b",
     ]
     runs = [(line.run, line.name, line.attempts) for line in NamespaceBill(page, "run").lines]
-    assert runs == [("run-1", "answers", 3), ("run-2", "answers", 2)]
-    assert "paid $1.234567892" in str(NamespaceBill(page))
+    assert runs == [("run-1", "answers", 3), ("run-2", "answers", 2), ("", "ask", 0)]
+    assert [row["run"] for row in NamespaceBill(page, "run").rows()][-1] == "service ask"
+    assert "paid $3.234567892" in str(NamespaceBill(page))
     with pytest.raises(ValueError, match="by='month' is not one of day, namespace, run"):
         NamespaceBill(page, "month")  # type: ignore[arg-type]

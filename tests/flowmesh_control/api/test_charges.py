@@ -1,12 +1,15 @@
-"""``GET /v1/charges``: what runs paid, by step and day, for those who may list the runs."""
+"""``GET /v1/charges``: what runs and services paid by day, for those who may list them."""
 
 import msgspec
 import pytest
-from tests.attacks.by_hand import Place, end_of, noop, place
+from tests.attacks.by_hand import Place, end_of, noop, place, until
+from tests.flowmesh_control.fabric import API_TOKEN, machine_of
 from tests.flowmesh_control.rights import EDIT, TableOfUsers
 
 from flowmesh_api.v1.charges import Charge, ChargePage
 from flowmesh_api.v1.receipts import ReceiptPage
+from flowmesh_core.catalog.builtin.code import COMPONENT
+from flowmesh_core.protocol.messages import EngineVersion, ServingReplicaState
 
 USERS = {"root": {"*": EDIT}, "ada": {"team-a": EDIT}}
 
@@ -54,3 +57,52 @@ async def test_charges_add_up_to_the_receipts_and_each_tenant_sees_its_own() -> 
         assert await charges(there, f"since={day}") == found
         with pytest.raises(AssertionError, match="is not a day"):
             await there.get("/v1/charges?since=yesterday")
+
+
+SERVICE = {
+    "apiVersion": "flowmesh.dev/v1alpha1",
+    "kind": "FlowMeshService",
+    "metadata": {"name": "ask", "namespace": "team-a"},
+    "spec": {
+        "components": {"one": {"python": {"code": "def compute(batch):\n    return batch"}}},
+        "stages": [{"name": "made", "component": "one", "inputs": {"x": "request.x"}}],
+        "reply": {"y": "made"},
+    },
+}
+
+
+async def test_services_and_runs_on_one_worker_pay_all_that_it_costs() -> None:
+    async with place(users=TableOfUsers(USERS)) as there:
+        there.token = "root-token"
+        engines = {COMPONENT.name: COMPONENT.versions, "test.noop": EngineVersion(1, 1)}
+        shape = {"engines": engines, "device_memory_mib": 4096, "allows_user_code": True}
+        worker = await there.join("w", shape={**shape, "sandbox": "landlock"}, replicas=())
+        await there.post("/v1/services", {"document": SERVICE})
+        await until(lambda: worker.replicas)
+        (one,) = worker.replicas or ()
+        opening = one.opening
+        state = ServingReplicaState(
+            one.replica_id,
+            "ready",
+            signature=opening.signature,
+            memory_mib=opening.memory_mib,
+            token=opening.token,
+        )
+        await worker.sync(replicas=(state,))
+        run = await ended(there, "ours", namespace="team-b")
+        money = machine_of(there.control).state
+        await until(lambda: money.book.services_nanousd)
+        found = await charges(there)
+        (ask,) = [c for c in found if not c.run]
+        assert (ask.namespace, ask.name, ask.pool, ask.step) == ("team-a", "ask", "good", "")
+        services = sum(row.paid_nanousd for row in money.service_charges.rows())
+        runs = sum(c.paid_nanousd for c in found if c.run)
+        assert money.book.unsettled_nanousd == 0
+        assert services + runs + money.book.fabric_nanousd == money.book.bill_nanousd
+        assert [c.run for c in await charges(there, "namespace=team-b")] == [run]
+        assert [c.name for c in await charges(there, token="ada-token")] == ["ask"]
+        assert [c.run for c in await charges(there, f"run={run}")] == [run]
+        assert await charges(there, f"until={ask.day}") == []
+        await there.lead_anew()
+        (after,) = [c for c in await charges(there, token=API_TOKEN) if not c.run]
+        assert after.paid_nanousd >= ask.paid_nanousd, "a new leader continues the day"

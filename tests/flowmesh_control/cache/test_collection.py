@@ -142,6 +142,26 @@ async def test_above_its_bound_the_results_that_were_used_least_recently_go_firs
     assert known.last(key, 1.0) == uses.last(key, 1.0) > 1.0
 
 
+async def test_a_run_that_cannot_be_read_is_named_and_no_result_is_evicted_in_vain() -> None:
+    """Its namespace's content stays, so a bound would take every result and free nothing."""
+    aging = AgingStore.new()
+    old = await aging.publish("old", b"x" * (10 * KIB))
+    aging.now_s += 2 * GRACE_S
+    await ends(aging.store.records, "bad")
+    await aging.store.sweepable_records.delete("runs/bad/final", older_than_s=0.0)
+    meter = CollectionMeter()
+    collection = aging.collection(replace(SETTINGS, bytes_max=KIB), meter=meter)
+    report = await collection.collect(dry_run=False)
+    (text,) = report.unreadable_runs
+    assert "runs/bad/" in text
+    assert meter.unreadable_runs == (text,)
+    assert report.evicted_results == 0
+    assert await aging.results() == {old}
+    await aging.store.sweepable_records.delete(spec_key("bad"), older_than_s=0.0)
+    report = await collection.collect(dry_run=False)
+    assert (report.evicted_results, meter.unreadable_runs) == (1, ())
+
+
 async def test_nothing_younger_than_the_grace_is_evicted() -> None:
     aging = AgingStore.new()
     young = await aging.publish("young", b"x" * (10 * KIB))

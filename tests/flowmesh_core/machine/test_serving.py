@@ -223,6 +223,32 @@ def test_replicas_without_calls_pay_for_an_idle_worker_by_their_memory() -> None
     assert world.machine.state.book.fabric_nanousd == before
 
 
+def test_what_services_runs_and_the_fabric_paid_by_day_is_what_the_worker_cost() -> None:
+    world, one = World(), replica("t/a", 1000)
+    world.now = 86400.0 - 10.0
+    world.join("w", replicas=())
+    planned(world, w=(one,))
+    world.serves("w", state_of(one))
+    sized(world, 500)
+    world.tick(0.1)
+    (attempt,) = world.attempts()
+    world.begin(attempt.attempt_id)
+    world.tick(9.8)
+    world.beat()
+    world.tick(9.9)
+    world.finish(attempt.attempt_id)
+    world.tick(5.0)
+    rows, book = world.machine.state.service_charges.rows(), world.machine.state.book
+    assert [(r.service, str(r.day), r.pool) for r in rows] == [
+        ("t/a", "1970-01-01", "default"),
+        ("t/a", "1970-01-02", "default"),
+    ]
+    amounts = [PRICE * milliseconds // 3_600_000 for milliseconds in (5000, 4950 + 5000)]
+    assert [r.paid_nanousd for r in rows] == amounts, "half of the time of the attempt"
+    paid = sum(r.paid_nanousd for r in rows) + book.receipts_nanousd + book.fabric_nanousd
+    assert paid == book.bill_nanousd == PRICE * 24_800 // 3_600_000
+
+
 def test_a_replica_and_an_attempt_in_other_instances_pay_equal_parts() -> None:
     world, one = World(), replica("t/a", 1000)
     world.join("w", replicas=())

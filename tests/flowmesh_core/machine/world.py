@@ -513,6 +513,8 @@ class World:
         sums = "receipts + services + fabric + unsettled = bill"
         assert book.unsettled_nanousd == open_bills, sums
         assert state.service_spend.total() == book.services_nanousd, sums
+        by_day = sum(row.paid_nanousd for row in state.service_charges.rows())
+        assert by_day == book.services_nanousd, sums
         for key in state.ready:
             assert state.actions[key].state == "ready"
         for action in state.actions.values():

@@ -4,10 +4,12 @@ import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests.flowmesh_core.placement.builders import (
+    HOUR_USD,
     action,
     lane,
     refused,
@@ -246,10 +248,12 @@ def test_tenants_with_endless_work_are_served_by_their_weights(weights, capacity
         assert abs(share - weight / sum(weights.values())) < 0.06
 
 
-def test_one_large_cycle_divides_its_slots_by_weight():
+@pytest.mark.parametrize("price", [0, HOUR_USD])
+def test_one_large_cycle_divides_its_slots_by_weight(price):
     info = signature("s", capacity=50)
     ready = [action(f"{t}{n:02d}x", info, tenant=t) for t in "ab" for n in range(100)]
-    view = snapshot([worker("w")], ready, [info], weights={"a": 3.0})
+    one = worker("w", price_nanousd_per_hour=price)
+    view = snapshot([one], ready, [info], weights={"a": 3.0})
     (placement,) = decide(view, CostModel()).placements
     count = Counter(name[0] for name in placement.actions)
     assert count == {"a": 75, "b": 25}

@@ -257,3 +257,13 @@ def test_a_dispatch_that_the_machine_does_not_know_is_caught(
     monkeypatch.setattr(attempts, "record_assignment", record_assignment)
     with pytest.raises(InvariantError, match="is not known"):
         world(["noop-flat"]).run()
+
+
+def test_a_world_without_prices_keeps_every_invariant_and_bills_nothing() -> None:
+    load = {"rows": 40, "tenants": 3, "arrivals": {"kind": "every", "perMinute": 20}}
+    simulation = world(["mixed"], 9, workers=2, pool={"priceUsdPerHour": 0}, load=load)
+    simulation.run()
+    control = simulation.fabric.control
+    assert control is not None
+    assert control.machine.state.book.bill_nanousd == 0
+    assert control.machine.state.fair.paid(control.now_s())

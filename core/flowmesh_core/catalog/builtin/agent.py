@@ -69,6 +69,15 @@ AGENT = EngineContract(
             " vLLM.",
         ),
         Param(
+            "toolParser",
+            ParamType.STRING,
+            added=2,
+            doc="vLLM's parser of the model's calls, such as `hermes`, `llama3_json`, `mistral` or"
+            " `pythonic`, for models whose calls are neither JSON between `<tool_call>` tags nor"
+            " JSON alone; needs vLLM and a chat template that describes tools. What the parser"
+            " cannot read is an answer. With `toolChoice: required` it is not used.",
+        ),
+        Param(
             "maxTurns",
             ParamType.INTEGER,
             default=8,
@@ -126,7 +135,7 @@ AGENT = EngineContract(
         ),
         *CHAT_ROWS,
     ),
-    minor=1,
+    minor=2,
     one_of=(("prompt", "messages"),),
     identity_fields=GENERATE.identity_fields,
     determinism=Determinism.SEEDED,

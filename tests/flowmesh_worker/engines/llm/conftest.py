@@ -54,6 +54,14 @@ def tool_templates(tiny_model: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def tool_parsers(tiny_model: Path) -> dict[str, Any]:
+    """The output of tool_parsers.py."""
+    printed = program(str(HERE / "tool_parsers.py"), str(tiny_model))
+    found: dict[str, Any] = json.loads(printed.splitlines()[-1])
+    return found
+
+
+@pytest.fixture(scope="session")
 def drive(tmp_path_factory: pytest.TempPathFactory) -> Drive:
     """Runs a job of driver.py; returns its answer with the output of the process."""
 

@@ -49,6 +49,7 @@ def held(long_model: Path, drive: Any) -> Any:
             [action(*QUESTIONS, **required), action("the dog", **required), action("x", **cut)],
             [action(*QUESTIONS, **required)],
             [action("x" * 3400, **required), action("x" * 5000, **required)],
+            [action("the fox", toolParser="hermes")],
             **ENGINE,
         )
     )["batches"]
@@ -104,6 +105,30 @@ def test_a_template_that_supports_tools_renders_them_itself(tool_templates: dict
         '<|user|>1+1?<|assistant|><tool_call>{"name": "calculator", "arguments":'
         ' {"expression": "1+1"}}</tool_call><|tool|>it is two'
     )
+
+
+def test_calls_are_read_by_a_parser_of_vllm(tool_parsers: dict[str, Any]) -> None:
+    call = {"name": "calculator", "arguments": {"expression": "1+1"}}
+    read, many, wrong, answer = tool_parsers["hermes"]
+    assert (read["text"], read["calls"], read["answer"]) == ("I compute.", [call], None)
+    assert many["problem"] == "9 calls at once; at most 8 are taken"
+    assert wrong["answer"] == "<tool_call>calculator</tool_call>", "as vLLM's server answers it"
+    assert answer["answer"] == "It is 2."
+    both, _ = tool_parsers["pythonic"]
+    assert [c["arguments"]["expression"] for c in both["calls"]] == ["1+1", "2+2"]
+    assert tool_parsers["xlam"][0]["calls"] == [call]
+
+
+def test_a_parser_that_is_unknown_or_of_other_models_is_refused(
+    tool_parsers: dict[str, Any], held: Any
+) -> None:
+    assert "does not fit the model: Mistral parser" in tool_parsers["mistral"]
+    assert (
+        "no parser of tool calls 'qwen4'; toolParser is one of apertus, " in tool_parsers["qwen4"]
+    )
+    [untaught] = held[3]
+    assert untaught["kind"] == "bad-input"
+    assert "the model's chat template teaches them, and that has none" in untaught["message"]
 
 
 def test_on_transformers_the_model_may_answer_without_a_call(long_model: Path, drive: Any) -> None:

@@ -53,13 +53,13 @@ def parse_free(text: str) -> ParsedCompletion:
     """Parses an unconstrained completion: without a call it is an answer."""
     blocks = _BLOCK.findall(text)
     if blocks:
-        return _calls(blocks, _BLOCK.sub("", text).strip())
+        return parse_calls(blocks, _BLOCK.sub("", text).strip())
     fenced = _FENCE.match(text.strip())
     bare = fenced[1] if fenced else text.strip()
     value = _json(bare) if bare[:1] in ("{", "[") else None
     listed = value if isinstance(value, list) else [value]
     if listed and all(_names_a_call(v) for v in listed):
-        return _calls([json.dumps(v) for v in listed], "")
+        return parse_calls([json.dumps(v) for v in listed], "")
     return ParsedCompletion(answer=text.strip())
 
 
@@ -74,10 +74,11 @@ def parse_constrained(text: str) -> ParsedCompletion:
     if value is None and (partial := _PARTIAL_ANSWER.match(text)):
         answer = _json(f'"{_HALF_ESCAPE.sub("", partial[1])}"')
         return ParsedCompletion(answer=answer if isinstance(answer, str) else partial[1])
-    return _calls([text], "")
+    return parse_calls([text], "")
 
 
-def _calls(blocks: list[str], text: str) -> ParsedCompletion:
+def parse_calls(blocks: list[str], text: str) -> ParsedCompletion:
+    """Parses calls, each the JSON of a name and arguments, beside a text."""
     if len(blocks) > MAX_CALLS:
         return ParsedCompletion(
             text=text, problem=f"{len(blocks)} calls at once; at most {MAX_CALLS} are taken"

@@ -47,6 +47,7 @@ class Conversation:
         self.transcript: list[Message] = [dict(m) for m in messages]
         self.messages = protocol.prepare(self.transcript)
         self.described = protocol.described
+        self.keeps_special_tokens = protocol.keeps_special_tokens
         self._protocol = protocol
         self._max_turns = max_turns
         self._bad = 0

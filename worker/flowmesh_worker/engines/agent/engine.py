@@ -79,6 +79,11 @@ class LlmAgent:
         """Runs the conversations of all rows of one action."""
         if self._backend is None or self._tokenizing is None or self._tools is None:
             raise RuntimeError("llm.agent was given work before it was loaded")
+        if work.params.get("toolParser") and not self._can_constrain:
+            raise bad_input(
+                "toolParser needs vLLM, whose parsers it names",
+                "remove with.implementation, or toolParser",
+            )
         if work.params["toolChoice"] == "required" and not self._can_constrain:
             raise bad_input(
                 "toolChoice: required needs vLLM: transformers does not constrain completions",
@@ -87,7 +92,7 @@ class LlmAgent:
         toolbox = await self._tools.toolbox(work)
         source = work.dataset("rows")
         keys, conversations = await asyncio.to_thread(
-            _prepare, work, source, self._tokenizing, toolbox
+            _prepare, work, source, self._tokenizing, toolbox, self._backend.tokenizer
         )
         run = _Run(work, self._backend, self._tokenizing, toolbox, progress, len(conversations))
         await all_or_none(run.one(number, c) for number, c in enumerate(conversations.values()))
@@ -151,7 +156,11 @@ class _Run:
             id=f"{work.attempt_id}/{number}/{conversation.turns}",
             token_ids=ids,
             seed=sample_seed(step_seed, conversation.canonical(), conversation.turns),
-            sampling=replace(sampling, json_schema=conversation.schema()),
+            sampling=replace(
+                sampling,
+                json_schema=conversation.schema(),
+                keep_special_tokens=conversation.keeps_special_tokens,
+            ),
             priority=work.priority,
             cache_salt=work.cache_salt,
             adapter=adapter if isinstance(adapter, TreeInput) else None,
@@ -159,14 +168,14 @@ class _Run:
 
 
 def _prepare(
-    work: Work, source: DatasetInput, tokenizing: Tokenizing, toolbox: Toolbox
+    work: Work, source: DatasetInput, tokenizing: Tokenizing, toolbox: Toolbox, tokenizer: Any
 ) -> tuple[list[bytes], dict[bytes, Conversation]]:
     """Makes a conversation for every distinct prompt; refuses bad rows before any request."""
     params = dict(work.params)
     if params.get("prompt") is not None and params.get("messages") is None:
         params["messages"] = [{"role": "user", "content": params.pop("prompt")}]
     prompt = Prompt(params)
-    protocol = _protocol(str(params["toolChoice"]), tokenizing, toolbox)
+    protocol = _protocol(params, tokenizing, toolbox, tokenizer)
     keys: list[bytes] = []
     found: dict[bytes, Conversation] = {}
     for number, row in enumerate(source.rows(), 1):
@@ -181,15 +190,23 @@ def _prepare(
     return keys, found
 
 
-def _protocol(choice: str, tokenizing: Tokenizing, toolbox: Toolbox) -> CallProtocol:
+def _protocol(
+    params: Mapping[str, Any], tokenizing: Tokenizing, toolbox: Toolbox, tokenizer: Any
+) -> CallProtocol:
     described = toolbox.descriptions()
-    if choice == "required":
+    if params["toolChoice"] == "required":
         return ConstrainedCalls(described)
-    return (
-        TemplateCalls(described)
-        if tokenizing.supports_tools(described)
-        else PromptedCalls(described)
-    )
+    templated, parser = tokenizing.supports_tools(described), params.get("toolParser")
+    if parser and not templated:
+        raise bad_input(
+            "toolParser reads calls as the model's chat template teaches them, and that has none",
+            "remove toolParser: a system message describes the tools then",
+        )
+    if parser:
+        from flowmesh_worker.engines.agent.vllm_parser import ParserCalls  # noqa: PLC0415 - vLLM
+
+        return ParserCalls(described, str(parser), tokenizer)
+    return TemplateCalls(described) if templated else PromptedCalls(described)
 
 
 def _row(

@@ -48,6 +48,11 @@ class CallProtocol(Protocol):
         """The descriptions to pass to the chat template."""
         ...
 
+    @property
+    def keeps_special_tokens(self) -> bool:
+        """Whether completions are read with their special tokens."""
+        ...
+
     def schema(self, *, first: bool, last: bool) -> Mapping[str, Any] | None:
         """Returns the JSON schema that constrains the next completion, or None."""
         ...
@@ -74,6 +79,8 @@ def tool_response(text: str) -> Message:
 
 class TemplateCalls:
     """Tools and calls in the form of the model's chat template."""
+
+    keeps_special_tokens = False
 
     def __init__(self, tools: Sequence[Description]) -> None:
         self.described = tools
@@ -122,6 +129,7 @@ class PromptedCalls:
     """Tools described in the system message; calls and results are plain text of the chat."""
 
     described: Sequence[Description] = ()
+    keeps_special_tokens = False
     _how = _WRITTEN
 
     def __init__(self, tools: Sequence[Description]) -> None:

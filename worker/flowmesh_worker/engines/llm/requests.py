@@ -37,6 +37,7 @@ class Sampling:
         bad_words: texts that it does not have.
         include_stop: whether what ended it is part of it.
         ignore_eos: whether the model's end tokens are tokens as any other.
+        keep_special_tokens: whether its text has special tokens too, as parsers of calls need.
         no_repeat_ngram: tokens of which no sequence occurs twice; 0 for no limit.
     """
 
@@ -56,6 +57,7 @@ class Sampling:
     include_stop: bool = False
     ignore_eos: bool = False
     no_repeat_ngram: int = 0
+    keep_special_tokens: bool = False
 
     @classmethod
     def from_params(cls, params: Mapping[str, Any]) -> "Sampling":

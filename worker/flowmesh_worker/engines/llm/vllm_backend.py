@@ -243,6 +243,7 @@ def sampling_params(sampling: Sampling, seed: int) -> Any:
         bad_words=list(sampling.bad_words),
         include_stop_str_in_output=sampling.include_stop,
         ignore_eos=sampling.ignore_eos,
+        skip_special_tokens=not sampling.keep_special_tokens,
         seed=seed,
         output_kind=RequestOutputKind.DELTA,
         stream_interval=_STREAM_EVERY,
