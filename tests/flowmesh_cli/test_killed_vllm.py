@@ -9,7 +9,7 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import answer, end_workers, started, until
 from tests.flowmesh_cli.test_killed import epoch, outputs, published, ran_again
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 TEAMS = "abc"
 COMMAND = ("run", *(f"flow-{t}.yaml" for t in TEAMS), "policy.yaml")

@@ -81,7 +81,8 @@ def assert_fault_10_all_views_agree(folder: Path, ended: dict[str, Any]) -> None
 
 
 # tests/flowmesh_cli/test_killed.py asks the same of longer workflows.
-@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.nightly) for n in (2, 5))])
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", [0, 2, 5])
 def test_receipts_and_the_fabric_account_add_up_to_the_bill_after_any_number_of_kills(
     folder: Path, seed: int
 ):

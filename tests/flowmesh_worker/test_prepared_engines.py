@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from flowmesh_worker.engines.preload import HostPreload
     from flowmesh_worker.instances.standby_hosts import StandbyProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.model]
+pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 PARAMS = {"prompt": "{{ p }}", "maxTokens": 12, "seed": 7, "temperature": 0.9}
 WITHIN_S = 300.0
