@@ -19,6 +19,7 @@ from flowmesh_control.importer.frames import (
 )
 from flowmesh_control.records.audit_records import AuditRecords
 from flowmesh_control.records.cost_model_snapshot import load_model
+from flowmesh_control.records.deleted_runs import DeletedRuns
 from flowmesh_control.records.keys import audit_key, cancelled_key, learned_key, segment_key
 from flowmesh_control.records.ledger import read_segments
 from flowmesh_control.records.lineage_keys import RUNS
@@ -122,7 +123,9 @@ def test_a_string_that_is_not_utf_8_is_malformed_like_anything_else(
 async def _cancellation(records: RecordStore) -> object:
     await records.write(cancelled_key("u"), CANCELLED)
     run = Submitted("u", None, 0.0, None, {})  # type: ignore[arg-type]
-    return await find_cancelled(records, RecoveredState(submitted=[run]), _nothing_withdrawn)
+    return await find_cancelled(
+        records, RecoveredState(DeletedRuns(records), submitted=[run]), _nothing_withdrawn
+    )
 
 
 async def _nothing_withdrawn(_: object) -> dict[str, str]:
