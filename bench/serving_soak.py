@@ -53,7 +53,7 @@ async def _soak(root: Path, seconds: float) -> int:
             ArrayLoad(fabric, rate=ARRAY_RATE),
         )
         loop = asyncio.get_running_loop()
-        began_s, series = loop.time(), 0
+        began_s, series = loop.time(), set[str]()
         async with loads[0].running(), loads[1].running():
             while (at_s := loop.time() - began_s) < seconds:
                 for name, process in processes.items():
@@ -62,11 +62,11 @@ async def _soak(root: Path, seconds: float) -> int:
                     series = await _series(fabric)
                 await asyncio.sleep(_EVERY_S)
             new_series = await _series(fabric) - series
-        broken = [f"{new_series} new series"] if new_series else []
+        broken = [f"new series: {name}" for name in sorted(new_series)]
         broken += [f"not freed: {value}" for value in await _left(fabric)]
         if await _pids(fabric) != pids:
             broken.append("a process has ended")
-    print(f"{series} series, {new_series} new")
+    print(f"{len(series)} series, {len(new_series)} new")
     return _report(loads, memory, seconds, broken)
 
 
@@ -80,10 +80,14 @@ async def _pids(fabric: EchoFabric) -> dict[str, int]:
     return found
 
 
-async def _series(fabric: EchoFabric) -> int:
-    """Returns how many series both routers have."""
-    found = [line for url in fabric.urls.values() for line in await fabric.metrics(url)]
-    return sum(not line.startswith("#") for line in found)
+async def _series(fabric: EchoFabric) -> set[str]:
+    """Returns the series of both routers, by name, labels and router."""
+    return {
+        f"{line.rpartition(' ')[0]} of {name}"
+        for name, url in fabric.urls.items()
+        for line in await fabric.metrics(url)
+        if not line.startswith("#")
+    }
 
 
 async def _left(fabric: EchoFabric) -> list[str]:

@@ -3,6 +3,7 @@ Action: leaves a process and a file behind for the next tenant's code.
 Must not happen: the next tenant's code runs in the same pod, or finds either of them.
 """
 
+import pytest
 from e2e.harness.code_step import code_workflow, rows_of
 from e2e.harness.fabric import Fabric
 from e2e.harness.user import User
@@ -33,6 +34,8 @@ LOOKS = """
 """
 
 
+# In make test on one machine: tests/attacks/test_k4_code_of_another_tenant.py.
+@pytest.mark.full
 def test_code_of_two_tenants_never_shares_a_pod(
     fabric: Fabric, attacked_pool: str, attacker: User, owner: User
 ) -> None:

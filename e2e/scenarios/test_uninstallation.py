@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import until
 
@@ -12,6 +13,7 @@ KEYS = ("flowmesh-master-key", "flowmesh-gateway-tls", "flowmesh-router-tls",
 WORK = {"steps": [{"name": "one", "uses": "test.noop", "with": {"value": "kept"}}]}
 
 
+@pytest.mark.full
 def test_results_survive_an_uninstallation_that_lists_the_retained_objects(
     fabric: Fabric, tenant: Callable[[], str]
 ) -> None:
