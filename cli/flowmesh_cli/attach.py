@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT_S = 60.0
 _POLL_S = 0.05
+_START = "start one with `fmesh up`, or use `fmesh run`"
 
 
 class FabricSession:
@@ -212,11 +213,7 @@ def require_fabric(place: Target) -> Iterator[ApiClient]:
     state = state_dir(place.state_dir)
     owner = running(state)
     if owner is None:
-        raise CliError(
-            f"no fabric is running on {state.path}",
-            ExitCode.NO_FABRIC,
-            remedy="start one with `fmesh up`, or use `fmesh run`",
-        )
+        raise CliError(_not_running(state), ExitCode.NO_FABRIC, remedy=_START)
     joined = join(state)
     http = ApiClient.at(owner.url, owner.token)
     try:
@@ -248,9 +245,21 @@ def query_fabric(place: Target) -> Iterator[ApiClient]:
             time.sleep(_POLL_S)
 
 
+def unserved_text(place: Target) -> str:
+    """Returns that nothing continues unfinished runs, and the remedy; empty where a fabric runs."""
+    state = state_dir(place.state_dir)
+    if place.is_cluster or running(state) is not None:
+        return ""
+    return f"{_not_running(state)}, so unfinished runs wait: {_START}"
+
+
 def running(state: StateDir) -> OwnerRecord | None:
     """Returns the owner that serves the folder with workers, or None."""
     if not state.exists():
         return None
     owner = current(state)
     return owner if owner is not None and owner.url and owner.serves != "read" else None
+
+
+def _not_running(state: StateDir) -> str:
+    return f"no fabric is running on {state.path}"

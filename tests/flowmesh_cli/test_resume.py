@@ -1,5 +1,6 @@
 """``fmesh resume`` continues a run that the control plane stopped twice because of."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -40,3 +41,19 @@ async def test_a_run_that_stopped_the_control_plane_twice_is_resumed(tmp_path: P
     assert fmesh("resume", cwd=tmp_path).stdout == f"{uid} Running\n"
     assert answer("status", cwd=tmp_path)["phase"] == "Running"
     assert fmesh("resume", cwd=tmp_path).returncode != 0
+
+
+def test_status_and_why_say_that_no_fabric_continues_an_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "w.yaml").write_text(FILE)
+    commands = (["status"], ["status", "--all"], ["status", "--json"], ["why", "a"])
+    with started("up", "--workers", "0", cwd=tmp_path) as up:
+        up.until("serving")
+        assert fmesh("submit", "w.yaml", cwd=tmp_path).returncode == 0
+        assert fmesh("status", cwd=tmp_path).stderr == ""
+        up.kill()
+    refused = fmesh("submit", "w.yaml", cwd=tmp_path).stderr
+    reason, remedy = re.findall("(?m)^(?:error|remedy): (.*)$", refused)
+    for command in commands:
+        done = fmesh(*command, cwd=tmp_path)
+        assert done.returncode == 0
+        assert done.stderr == f"{reason}, so unfinished runs wait: {remedy}\n"

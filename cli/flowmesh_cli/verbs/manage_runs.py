@@ -1,16 +1,16 @@
 """``fmesh status``, ``cancel``, ``amend``, ``repin`` and ``resume``."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec.structs import replace
 
-from flowmesh_api.v1.enums import ENDED_PHASES
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.quotas import QuotaUsage
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.attach import query_fabric, unserved_text
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
@@ -28,6 +28,7 @@ from flowmesh_cli.views.steps import title, titles_of
 def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json: bool) -> None:
     """Shows a run, with one of its steps where one is named, or with ``every`` a line per run."""
     terminal = Terminal(as_json=as_json)
+    unserved = unserved_text(place)
     with query_fabric(place) as http:
         if every:
             runs = all_runs(http, http.namespace)
@@ -38,16 +39,24 @@ def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json
                 show_summaries(terminal, runs)
                 show_fabric(terminal, fabric)
                 _show_quota(terminal, http, http.namespace or http.default_namespace)
+            _note_unserved(terminal, unserved, (r.phase for r in runs))
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
         if step:
             _, found = find_step(http, status.uid, step)
             status = replace(status, steps=(found,))
+        _note_unserved(terminal, unserved, [status.phase])
         if as_json:
             terminal.answer(status)
             return
         show_run(terminal, status, time.time(), titles_of(all_runs(http)))
         _show_quota(terminal, http, status.namespace)
+
+
+def _note_unserved(terminal: Terminal, unserved: str, phases: Iterable[str]) -> None:
+    """Writes that no fabric continues the runs, where that is so and some have not ended."""
+    if unserved and Phase.RUNNING in phases:
+        terminal.note(unserved)
 
 
 def _show_quota(terminal: Terminal, http: ApiClient, namespace: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from flowmesh_api.v1.fabric import WorkerStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
 from flowmesh_api.v1.why import Explanation, Why
-from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.attach import query_fabric, unserved_text
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -15,15 +15,19 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.placement import show_explanation
 from flowmesh_cli.views.why import show_story
+from flowmesh_core.lifecycle_states import ENDED
 
 
 def show_why(step: str, *, run: str, place: Target, as_json: bool) -> None:
     """Shows why a step waits, and what it reused and ran."""
     terminal = Terminal(as_json=as_json)
+    unserved = unserved_text(place)
     with query_fabric(place) as http:
         uid, found = find_step(http, *split_step(step, run))
         story = http.get(f"/v1/runs/{uid}/why", Why, step=found.path)
         names = {r.uid: f"{r.namespace}/{r.name}" for r in all_runs(http)}
+    if unserved and story.step.state not in ENDED:
+        terminal.note(unserved)
     if as_json:
         terminal.answer(story)
     else:
