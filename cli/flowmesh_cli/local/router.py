@@ -44,10 +44,12 @@ class Endpoint(msgspec.Struct, frozen=True):
     Attributes:
         url: the base URL for OpenAI's clients.
         tokens: by model.
+        invoke: where services with stages take requests, by model.
     """
 
     url: str
     tokens: dict[str, str]
+    invoke: dict[str, str] = {}
 
 
 _endpoints = msgspec.json.Decoder(Endpoint)
@@ -124,7 +126,10 @@ class LocalRouter:
         write_services(self._folder / "services.json", self._entries)
         (self._folder / _REPORTS).unlink(missing_ok=True)  # of an earlier router
         self._spawn()
-        found = Endpoint(f"{self.url}/v1", tokens)
+        base = f"{self.url}/v1"
+        staged = (s for s in services if s.graph is not None)
+        invoke = {s.model: f"{base}/services/{s.service}:invoke" for s in staged}
+        found = Endpoint(base, tokens, invoke)
         target = self._folder / "endpoint.json"
         target.unlink(missing_ok=True)
         target.touch(mode=0o600)

@@ -43,7 +43,7 @@ def call(
     }
     if temperature is not None:
         body["temperature"] = temperature
-    response = _post(found, token_of(found, model), body)
+    response = _post(found, chat_token(found, model), body)
     if as_json:
         terminal.answer(json.loads(response.read()))
         return
@@ -52,11 +52,11 @@ def call(
     terminal.text()
 
 
-def token_of(found: Endpoint, model: str) -> str:
+def chat_token(found: Endpoint, model: str) -> str:
     """Returns the token of a served model.
 
     Raises:
-        CliError: it is not served.
+        CliError: it is not served, or is a service with stages, which takes no chats.
     """
     token = found.tokens.get(model)
     if token is None:
@@ -64,6 +64,13 @@ def token_of(found: Endpoint, model: str) -> str:
             f"{model!r} is not served from this folder: {', '.join(found.tokens)} is",
             ExitCode.NOT_FOUND,
             remedy=f"fmesh serve {model}",
+        )
+    if model in found.invoke:
+        raise CliError(
+            f"{model!r} is a service with stages, which takes JSON objects in place of chats",
+            ExitCode.USAGE,
+            remedy=f"POST its request fields to {found.invoke[model]}, as the line with curl that"
+            " `fmesh serve` has printed",
         )
     return token
 

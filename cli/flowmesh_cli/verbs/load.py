@@ -5,6 +5,7 @@ model that is too slow shows as refusals and latency, not as a lower rate.
 """
 
 import asyncio
+import contextlib
 import json
 import math
 import time
@@ -13,12 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.router import Endpoint, endpoint
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.call import token_of
+from flowmesh_cli.verbs.call import chat_token
 
 _OK = 200
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -36,6 +39,7 @@ class LoadReport:
     tokens: int = 0
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
+    first_error: str = ""
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures by name."""
@@ -64,6 +68,7 @@ def load(
 
     Raises:
         CliError: the model is not served here, or the duration is malformed.
+        Exit: no request succeeded.
     """
     terminal = Terminal(as_json=as_json)
     found = endpoint(state_of(state_dir))
@@ -74,12 +79,20 @@ def load(
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    sending = _Load(found, token_of(found, model), body)
+    sending = _Load(found, chat_token(found, model), body)
     report = asyncio.run(sending.run(rate, seconds(duration)))
     if as_json:
         terminal.answer(report.figures())
-        return
-    for name, value in report.figures().items():
+    else:
+        _show(terminal, report.figures())
+    if not report.outcomes["ok"]:
+        terminal.note(f"no request succeeded; the first: {report.first_error}")
+        refused = any(name.startswith("http_") for name in report.outcomes)
+        raise typer.Exit(ExitCode.REFUSED if refused else ExitCode.NO_FABRIC)
+
+
+def _show(terminal: Terminal, figures: dict[str, Any]) -> None:
+    for name, value in figures.items():
         shown = (
             ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         )
@@ -145,14 +158,17 @@ class _Load:
         try:
             async with session.post(self._url, data=self._body, headers=headers) as response:
                 if response.status != _OK:
-                    self._report.outcomes[f"http_{response.status}"] += 1
-                    return
-                outcome = await self._read(response, began_s)
-        except aiohttp.ClientError:
-            outcome = "connection_lost"
+                    outcome, error = f"http_{response.status}", await _refusal(response)
+                else:
+                    outcome = await self._read(response, began_s)
+                    error = "the answer broke off"
+        except aiohttp.ClientError as e:
+            outcome, error = "connection_lost", str(e) or type(e).__name__
         self._report.outcomes[outcome] += 1
         if outcome == "ok":
             self._report.latencies_s.append(time.monotonic() - began_s)
+        else:
+            self._report.first_error = self._report.first_error or error
 
     async def _read(self, response: Any, began_s: float) -> str:
         first, outcome = True, "broken_off"
@@ -165,3 +181,11 @@ class _Load:
             elif b'"usage":{' in line:
                 self._report.tokens += json.loads(line[6:])["usage"]["completion_tokens"]
         return outcome
+
+
+async def _refusal(response: Any) -> str:
+    """Returns the status of a refused request and the router's message."""
+    text = await response.text()
+    with contextlib.suppress(ValueError, LookupError, TypeError):
+        text = json.loads(text)["error"]["message"]
+    return f"HTTP {response.status}: {text}"

@@ -129,13 +129,19 @@ class _Serving:
 
     def _show(self, found: Endpoint, offers: Sequence[ServiceOffer]) -> None:
         if self._terminal.as_json:
-            self._terminal.answer({"base_url": found.url, "tokens": found.tokens})
+            self._terminal.answer(
+                {"base_url": found.url, "tokens": found.tokens, "invoke": found.invoke}
+            )
             return
         for offer in offers:
             model = offer.entry.model
             token = found.tokens[model]
-            self._terminal.text(f"model     {model}")
-            self._terminal.text(f"base_url  {found.url}")
+            if model in found.invoke:
+                self._terminal.text(f"service   {offer.entry.service}")
+                self._terminal.text(f"url       {found.invoke[model]}")
+            else:
+                self._terminal.text(f"model     {model}")
+                self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")
             self._terminal.text(
                 f"curl {found.url}{offer.path} -H 'Authorization: Bearer {token}'"

@@ -1,0 +1,78 @@
+"""``fmesh load`` and ``call``: what they say where nothing succeeds, and of services with stages."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.main import app
+
+INVOKE = "http://127.0.0.1:1/v1/services/default/ask-docs:invoke"
+
+
+class Refuses(BaseHTTPRequestHandler):
+    """Answers every request as a router does that is full."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = json.dumps({"error": {"message": "the queue of 'm' is full"}}).encode()
+        self.send_response(429)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def refusing() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+        thread.join()
+
+
+def write_endpoint(folder: Path, url: str) -> None:
+    (folder / "serving").mkdir()
+    document = {"url": url, "tokens": {"m": "t", "ask-docs": "t"}, "invoke": {"ask-docs": INVOKE}}
+    (folder / "serving" / "endpoint.json").write_text(json.dumps(document))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_load_of_which_nothing_succeeds_fails_with_the_first_error(
+    tmp_path: Path, refusing: str, as_json: bool
+) -> None:
+    write_endpoint(tmp_path, refusing)
+    words = ["load", "m", "--rate", "100", "--for", "0.03s", "--state-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, [*words, *(["--json"] if as_json else [])])
+    assert done.exit_code == ExitCode.REFUSED
+    assert "no request succeeded; the first: HTTP 429: the queue of 'm' is full" in done.stderr
+    if as_json:
+        assert json.loads(done.stdout)["http_429"] == 3
+    else:
+        assert "http_429       3" in done.stdout
+
+
+def test_a_load_that_reaches_no_router_fails(tmp_path: Path) -> None:
+    write_endpoint(tmp_path, "http://127.0.0.1:1/v1")
+    words = ["load", "m", "--rate", "100", "--for", "0.01s", "--state-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == ExitCode.NO_FABRIC
+    assert "no request succeeded; the first: " in done.stderr
+
+
+@pytest.mark.parametrize("command", [["load", "ask-docs"], ["call", "ask-docs", "Hello!"]])
+def test_a_service_with_stages_takes_no_chats(tmp_path: Path, command: list[str]) -> None:
+    write_endpoint(tmp_path, "http://127.0.0.1:1/v1")
+    done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path)])
+    assert done.exit_code == ExitCode.USAGE
+    assert "'ask-docs' is a service with stages, which takes JSON objects" in done.stderr
+    assert f"remedy: POST its request fields to {INVOKE}" in done.stderr
