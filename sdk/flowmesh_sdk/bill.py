@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from flowmesh_api.v1 import routes
 from flowmesh_api.v1.charges import Charge, ChargePage
+from flowmesh_sdk.errors import InvalidArgumentError
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
 
@@ -56,10 +57,12 @@ class NamespaceBill:
         """Groups charges.
 
         Raises:
-            ValueError: ``by`` is none of ``GROUPINGS``.
+            InvalidArgumentError: ``by`` is none of ``GROUPINGS``.
         """
         if by not in _KEYS:
-            raise ValueError(f"by={by!r} is not one of {', '.join(GROUPINGS)}")
+            raise InvalidArgumentError(
+                f"{by!r} is not a grouping", where="by", remedy=f"use one of {', '.join(GROUPINGS)}"
+            )
         self.charges, self.unreadable, self._by = page.charges, page.unreadable, by
 
     @property

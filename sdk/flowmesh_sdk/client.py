@@ -14,7 +14,13 @@ from flowmesh_api.v1.runs import RunAccepted, RunSummary, Uploaded
 from flowmesh_sdk import local_fabric
 from flowmesh_sdk.bill import Grouping, NamespaceBill, read_charges
 from flowmesh_sdk.cluster_workflows import ClusterWorkflows
-from flowmesh_sdk.errors import ApiError, FlowMeshError, InvalidWorkflowError, NoFabricError
+from flowmesh_sdk.errors import (
+    ApiError,
+    FlowMeshError,
+    InvalidWorkflowError,
+    NoFabricError,
+    file_errors,
+)
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.http.client import ApiConnection
 from flowmesh_sdk.http.transports import ServerTransport
@@ -241,7 +247,7 @@ class Client:
             by: what has a line: ``day`` (of a namespace), ``namespace`` or ``run``.
 
         Raises:
-            ValueError: ``by`` is none of these.
+            InvalidArgumentError: ``by`` is none of these.
             ApiError: with status 400, ``since`` or ``until`` is not a day.
         """
         namespace = namespace or self.namespace
@@ -257,10 +263,11 @@ class Client:
             namespace: that may use it; by default the client's.
 
         Raises:
-            OSError: it cannot be read.
+            FileError: it cannot be read.
             FlowMeshError: the fabric refuses it, or does not answer.
         """
-        return upload(self._http, Path(path), kind, namespace or self.namespace)
+        with file_errors(path, "name a file or folder that this user may read"):
+            return upload(self._http, Path(path), kind, namespace or self.namespace)
 
     def _created(self, workflow: Submittable, objects: ClusterWorkflows, *, resume: bool) -> Run:
         """Creates a run as an object, which refers to the content of local inputs."""

@@ -1,6 +1,7 @@
 """Errors: each says the place, the reason and the remedy."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from flowmesh_api.v1.problems import Problem
 
@@ -87,6 +88,36 @@ class RunFailedError(FlowMeshError):
 
 class RunTimeoutError(FlowMeshError, TimeoutError):
     """A run has not ended in the given time; it goes on."""
+
+
+class FileError(FlowMeshError, OSError):
+    """A file or folder of this machine cannot be read or written."""
+
+
+class MissingFileError(FileError, FileNotFoundError):
+    """A file or folder of this machine does not exist."""
+
+
+class MissingOutputError(FlowMeshError, KeyError):
+    """A run has no output of this name."""
+
+    __str__ = FlowMeshError.__str__  # a KeyError's is the repr of its message
+
+
+class InvalidArgumentError(FlowMeshError, ValueError):
+    """An argument is not one of the values that are allowed."""
+
+
+@contextlib.contextmanager
+def file_errors(path: object, remedy: str) -> Iterator[None]:
+    """Raises the operating system's errors as :class:`FileError`, with the path and a remedy."""
+    try:
+        yield
+    except OSError as e:
+        if isinstance(e, FlowMeshError):
+            raise
+        kind = MissingFileError if isinstance(e, FileNotFoundError) else FileError
+        raise kind(e.strerror or str(e), where=str(path), remedy=remedy) from e
 
 
 def _line(problem: Problem, file: str) -> str:

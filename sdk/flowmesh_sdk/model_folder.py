@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from flowmesh_sdk.errors import file_errors
 from flowmesh_sdk.http.client import ApiConnection
 
 
@@ -21,20 +22,21 @@ class ModelFolder:
         """Writes its files into a folder, which is created; returns that folder.
 
         Raises:
-            OSError: the folder cannot be written.
+            FileError: the folder cannot be written.
             FlowMeshError: the content is gone or incomplete, or the fabric does not answer.
         """
         import tarfile  # noqa: PLC0415 - see local_fabric
         import tempfile  # noqa: PLC0415
 
         folder = Path(target).expanduser()
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            packed = Path(scratch) / "content.tar"
-            self._http.clone().download(self._path, packed)
-            with tarfile.open(packed) as tar:
-                # Refuses links and paths that lead out of the folder.
-                tar.extractall(folder, filter="data")
+        with file_errors(folder, "name a folder that this user may write, with space for it"):
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                packed = Path(scratch) / "content.tar"
+                self._http.clone().download(self._path, packed)
+                with tarfile.open(packed) as tar:
+                    # Refuses links and paths that lead out of the folder.
+                    tar.extractall(folder, filter="data")
         return folder
 
     def __repr__(self) -> str:

@@ -10,7 +10,13 @@ from flowmesh_api.v1.lineage import LineageWalk
 from flowmesh_api.v1.receipts import Receipt as ReceiptDocument
 from flowmesh_api.v1.runs import DeletedRun, RunStatus, StepLogLine
 from flowmesh_api.v1.why import Explanation, Why
-from flowmesh_sdk.errors import ApiError, FabricUnavailableError, RunFailedError, RunTimeoutError
+from flowmesh_sdk.errors import (
+    ApiError,
+    FabricUnavailableError,
+    MissingOutputError,
+    RunFailedError,
+    RunTimeoutError,
+)
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
 from flowmesh_sdk.model_folder import ModelFolder
@@ -26,6 +32,18 @@ _ENDED_STEPS = frozenset(
 Output = Rows | ModelFolder | dict[str, Any] | None
 """Of a run: rows of a data set, a model's or adapter's folder, metrics, or None where its step was
 skipped."""
+
+
+class Outputs(dict[str, Output]):
+    """The outputs of a run by name; another name raises ``MissingOutputError``."""
+
+    def __missing__(self, name: str) -> Output:
+        """Raises the error, which lists the names."""
+        raise MissingOutputError(
+            f"there is no output {name!r}; it has {', '.join(self) or 'none'}",
+            where="result()",
+            remedy="use one of these names, or declare it in spec.outputs",
+        )
 
 
 class Run:
@@ -110,12 +128,12 @@ class Run:
             self.leave()
             raise
 
-    def result(self, *, timeout_s: float | None = None) -> dict[str, Output]:
+    def result(self, *, timeout_s: float | None = None) -> Outputs:
         """Waits until it has ended, and returns its outputs by name; raises as :meth:`wait`."""
         self.wait(timeout_s=timeout_s)
         return self._outputs(self.status(), partial=False)
 
-    def partial(self) -> dict[str, Output]:
+    def partial(self) -> Outputs:
         """Returns what is published so far of its outputs, also of a run that has not ended."""
         return self._outputs(self.status(), partial=True)
 
@@ -170,11 +188,11 @@ class Run:
     def _cancel(self, body: dict[str, str]) -> RunStatus:
         return self._http.ask("POST", f"/v1/runs/{self.uid}/cancel", RunStatus, document=body)
 
-    def _outputs(self, status: RunStatus, *, partial: bool) -> dict[str, Output]:
-        return {
-            name: self._output(name, described, partial=partial)
+    def _outputs(self, status: RunStatus, *, partial: bool) -> Outputs:
+        return Outputs(
+            (name, self._output(name, described, partial=partial))
             for name, described in status.outputs.items()
-        }
+        )
 
     def _output(self, name: str, described: dict[str, Any] | None, *, partial: bool) -> Output:
         if described is None and not partial:

@@ -8,7 +8,7 @@ from typing import Any
 from flowmesh_api.v1.problems import Problem
 from flowmesh_documents.local_paths import is_local
 from flowmesh_sdk.client import Client, connect
-from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError
+from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError, file_errors
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.run import Run
 
@@ -147,7 +147,7 @@ def load(
         inputs: see :meth:`Workflow.with_values`.
 
     Raises:
-        OSError: the file cannot be read.
+        FileError: the file cannot be read.
         InvalidWorkflowError: the text is not YAML, or does not hold one workflow.
         FlowMeshError: the workflow declares no such parameter or input.
     """
@@ -163,8 +163,18 @@ def load(
                 where=f"load({str(source)[:80]!r})",
                 remedy="give the path of a .yaml or .json file, its text, or a dict",
             )
-        loaded = _read(path.read_text(encoding="utf-8"), path.absolute().parent, str(source))
+        loaded = _read(_text(path, str(source)), path.absolute().parent, str(source))
     return loaded.with_values(params=params, inputs=inputs) if params or inputs else loaded
+
+
+def _text(path: Path, file: str) -> str:
+    with file_errors(file, "give the path of a .yaml or .json file that this user may read"):
+        try:
+            return path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as e:
+            raise InvalidWorkflowError(
+                [Problem("", f"the file is not UTF-8 text: {e.reason}", 1, 1)], file=file
+            ) from e
 
 
 def _read(text: str, folder: Path, file: str) -> Workflow:
