@@ -118,7 +118,8 @@ class _Reader:
         except MarkedYAMLError as e:
             at = e.problem_mark or e.context_mark
             context = f" ({e.context})" if e.context else ""
-            self._report((), f"not YAML: {e.problem}{context}", at)
+            tab = "; use spaces in place of the tab" if "'\\t'" in str(e.problem) else ""
+            self._report((), f"not YAML: {e.problem}{context}{tab}", at)
         except (YAMLError, UnicodeError, ValueError) as e:
             self._report((), f"not YAML: {str(e).splitlines()[0]}", None)
 

@@ -29,7 +29,9 @@ async def test_a_tenant_revokes_in_its_own_namespace_only(tmp_path: Path) -> Non
 
         await revoke(ATTACKER, "team-a", theirs["reference"], 403)
         await revoke(ATTACKER, "team-b", theirs["reference"], 403)
-        await revoke(ATTACKER, "team-b", theirs["digest"], 404)
+        unknown = await revoke(ATTACKER, "team-b", theirs["digest"], 404)
+        assert b"no known run in namespace team-b used or made" in unknown
+        assert b"search another namespace with -n NAMESPACE" in unknown
         await revoke(ATTACKER, "team-b&all_namespaces=1", own["reference"], 403)
         answer = msgspec.json.decode(
             await revoke(ATTACKER, "team-b", own["reference"]), type=RevocationAnswer

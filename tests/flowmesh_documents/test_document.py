@@ -97,3 +97,9 @@ def test_a_file_beyond_the_limit_is_refused_unread() -> None:
     documents, (problem,) = parse_documents("a: 1\n" * 100, max_bytes=100)
     assert documents == []
     assert "larger than 100 bytes" in problem.message
+
+
+def test_a_tab_is_refused_with_what_to_write() -> None:
+    (problem,) = parse_documents("spec:\n\tsteps: []\n")[1]
+    assert problem.message.endswith("; use spaces in place of the tab")
+    assert (problem.line, problem.column) == (2, 1)

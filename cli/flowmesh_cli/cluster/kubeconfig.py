@@ -25,7 +25,8 @@ class Kubeconfig:
         """Loads the context, unless a gateway's address and a token are given in its place.
 
         Raises:
-            CliError: there is no kubeconfig or no such context, or kubernetes is not installed.
+            CliError: there is no kubeconfig or no such context, kubernetes is not installed, or
+                a gateway's address is given without a token.
         """
         self._place = place
         self.file = str(place.kubeconfig or os.environ.get("KUBECONFIG") or "~/.kube/config")
@@ -35,16 +36,27 @@ class Kubeconfig:
             self._load()
 
     def _is_replaced(self) -> bool:
-        """Whether a server and a token are given, and no kubeconfig can be read beside them."""
+        """Whether a server and a token are given, and no kubeconfig can be read beside them.
+
+        Raises:
+            CliError: neither a token nor a kubeconfig is given with the server.
+        """
         place = self._place
-        if not (place.server and os.environ.get(TOKEN_VARIABLE)):
-            return False
-        if place.context or place.kubeconfig:
+        if not place.server or place.context or place.kubeconfig:
             return False
         is_there = self._in_pod() or any(
             Path(file).expanduser().exists() for file in self.file.split(os.pathsep)
         )
-        return not is_there or importlib.util.find_spec("kubernetes") is None
+        if is_there and importlib.util.find_spec("kubernetes") is not None:
+            return False
+        if not os.environ.get(TOKEN_VARIABLE):
+            raise CliError(
+                "the server needs a token",
+                ExitCode.USAGE,
+                where=f"--server {place.server}",
+                remedy=f"set {TOKEN_VARIABLE}, or use the token of a kubeconfig (--kubeconfig)",
+            )
+        return True
 
     def _load(self) -> None:
         client, config = _kubernetes()

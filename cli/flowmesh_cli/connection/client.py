@@ -27,6 +27,9 @@ _CODES = {
     503: ExitCode.NO_FABRIC,
 }
 
+_COMMANDS = {"GET /v1/services": "`fmesh services list`"}
+"""What a remedy of the API calls by its route, as commands."""
+
 
 class FabricUnavailableError(CliError):
     """The fabric does not answer; a command that joined it may find another owner."""
@@ -66,7 +69,10 @@ class ApiClient(ApiConnection):
         code = _CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
         denied = refusal.status == _FORBIDDEN and not refusal.code
         kind = AccessDeniedError if denied else CliError
-        return kind(refusal.message, code, where=refusal.where, remedy=refusal.remedy)
+        remedy = refusal.remedy
+        for route, command in _COMMANDS.items():
+            remedy = remedy.replace(route, command)
+        return kind(refusal.message, code, where=refusal.where, remedy=remedy)
 
     def misread(self, request: str, error: msgspec.DecodeError) -> Exception:
         """Returns the exception for an answer that is not of the expected kind."""

@@ -117,7 +117,7 @@ class RevocationHandlers:
         run, sign, name = target.rpartition("/")
         if sign:
             return await self._made(run, name, namespace)
-        raise _unknown(target)
+        raise _unknown(target, namespace)
 
     async def _known(self, identity: Digest, namespace: str) -> _Named:
         async def seen(namespaces: Iterable[str]) -> frozenset[str]:
@@ -129,7 +129,7 @@ class RevocationHandlers:
                 about = made.about.get(identity)
                 if about is not None:
                     return _Named(identity, about.kind, Digest(about.blob or identity))
-        raise _unknown(identity)
+        raise _unknown(identity, namespace)
 
     async def _made(self, run: str, name: str, namespace: str) -> _Named:
         for uid, of_namespace in await self._views.runs_named(run):
@@ -143,15 +143,17 @@ class RevocationHandlers:
             for artifact in (*made, *pins.artifacts.values()):
                 if artifact.digest == identity:
                     return _Named(identity, artifact.kind, artifact.blob)
-        raise _unknown(f"{run}/{name}")
+        raise _unknown(f"{run}/{name}", namespace)
 
 
-def _unknown(target: str) -> NotFoundError:
+def _unknown(target: str, namespace: str) -> NotFoundError:
+    reach = f"in namespace {namespace}" if namespace else "in any namespace"
     return NotFoundError(
-        f"no known run of the namespace used or made {target[:80]!r}",
+        f"no known run {reach} used or made {target[:80]!r}",
         where="target",
-        remedy="name a digest, a reference, or RUN/OUTPUT (`fmesh outputs RUN` shows references), "
-        "and its namespace with -n; an administrator may use --all-namespaces",
+        remedy="search another namespace with -n NAMESPACE (an administrator all of them with "
+        "--all-namespaces); name a digest, a reference, or RUN/OUTPUT: `fmesh outputs RUN` shows "
+        "references",
     )
 
 

@@ -9,6 +9,7 @@ from flowmesh_api.v1.runs import Uploaded
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_sdk.http.client import ErrorResponse
 
 
 class Answering(ApiClient):
@@ -49,3 +50,10 @@ def test_the_failed_request_is_named_with_its_method() -> None:
 
 def test_an_answer_as_expected_is_decoded() -> None:
     assert Answering(b'{"receipts": []}').get("/v1/receipts", ReceiptPage) == ReceiptPage([])
+
+
+def test_a_remedy_names_the_command_in_place_of_the_route() -> None:
+    refusal = ErrorResponse(404, "no service 'x'", "services", "GET /v1/services lists those here")
+    error = Answering(b"").refused(refusal)
+    assert isinstance(error, CliError)
+    assert error.remedy == "`fmesh services list` lists those here"
