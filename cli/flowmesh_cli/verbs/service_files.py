@@ -28,6 +28,11 @@ from flowmesh_sdk.local_inputs import (
 )
 
 SUFFIXES = (".yaml", ".yml", ".json")
+_OTHER_KINDS = {
+    "FlowMeshWorkflow": ("a workflow", "run it with `fmesh run {}`"),
+    "FlowMeshCachePolicy": ("a cache policy", "set it with `fmesh policies set {}`"),
+}
+"""By kind, what a file holds in place of a service, and the command for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ def read_service(path: Path, namespace: str) -> DescribedService:
     if document.problems:
         raise FilesError([_line(path, p) for p in document.problems])
     value: dict[str, Any] = document.value
+    _refuse_other_kinds(path, value)
     _set_namespace(value, namespace)
     _read_code(path, value)
     service = _checked(path, document, value)
@@ -99,6 +105,18 @@ def _text(path: Path) -> str:
             where=str(path),
             remedy="name the file of a service, or a model",
         ) from error
+
+
+def _refuse_other_kinds(path: Path, value: Any) -> None:
+    kind = value.get("kind") if isinstance(value, dict) else None
+    if kind in _OTHER_KINDS:
+        what, remedy = _OTHER_KINDS[kind]
+        raise CliError(
+            f"{what}, not a service",
+            ExitCode.USAGE,
+            where=str(path),
+            remedy=remedy.format(path),
+        )
 
 
 def _set_namespace(value: Any, namespace: str) -> None:

@@ -135,6 +135,15 @@ def _read_file(file: Path, replaced: Collection[str]) -> tuple[list[Source], lis
         replaced: beginnings of places whose files are not looked for.
     """
     name = str(file)
+    if file.suffix == ".jsonl":
+        raise CliError(
+            "rows or batch requests, not a workflow",
+            ExitCode.USAGE,
+            where=name,
+            remedy="of OpenAI's batch requests `fmesh plan FILE` shows the cost, and OpenAI's "
+            "client starts them on `fmesh up` (docs/openai-batch.md); rows are an input of a "
+            f"workflow, such as dataset: ./{file.name}",
+        )
     text = _text_of(file)
     catalog = load_catalog()
     loaded, problems = load_text(text)

@@ -182,7 +182,7 @@ def _given(
         try:
             (params if name in shared else fields)[name] = coerce(param, value)
         except IdentityError as e:
-            scope.report((*keys, name), e.message)
+            scope.report((*keys, name), "; ".join(filter(None, (e.message, e.remedy))))
         if param.format == ENGINE_SETTINGS:
             implementation = str(spec.with_.get(_IMPLEMENTATION, _VLLM))
             for setting, problem in settings_problems(params[name], implementation):

@@ -57,6 +57,12 @@ def test_the_engines_settings_are_checked_as_those_of_a_step() -> None:
     }
 
 
+def test_a_dtype_is_one_of_those_that_the_error_lists() -> None:
+    message = problems(**{"with": {"dtype": "float33"}})["with.dtype"]
+    assert message.startswith("'float33' is not allowed; use one of ")
+    assert "'float32'" in message
+
+
 def test_at_least_one_replica_is_loaded() -> None:
     (component,) = compiled(replicas={"min": 0, "max": 4}).components
     assert (component.replicas_min, component.replicas_max) == (1, 4)
