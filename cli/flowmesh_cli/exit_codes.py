@@ -1,6 +1,10 @@
 """Exit codes of ``fmesh``, for scripts; ``docs/names.md`` has the table of their meanings."""
 
+from collections.abc import Sequence
 from enum import IntEnum
+
+from flowmesh_api.v1.enums import Phase
+from flowmesh_api.v1.runs import RunStatus
 
 
 class ExitCode(IntEnum):
@@ -28,3 +32,11 @@ class ExitCode(IntEnum):
     """the control plane in this process made no progress for 20 s and ended itself; run it again"""
     INTERRUPTED = 130
     """Ctrl-C, which cancelled the runs of this command; or the user declined a confirmation"""
+
+
+def worst(runs: Sequence[RunStatus]) -> ExitCode:
+    """Returns the exit code of ended runs."""
+    phases = {run.phase for run in runs}
+    if Phase.FAILED in phases:
+        return ExitCode.FAILED
+    return ExitCode.CANCELLED if Phase.CANCELLED in phases else ExitCode.OK

@@ -15,7 +15,7 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.verbs.focus import FocusDataset
 from flowmesh_cli.verbs.receipts import note_unreadable
-from flowmesh_cli.verbs.times import read_time
+from flowmesh_cli.verbs.times import DAY, read_time
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.steps import titles_of
 from flowmesh_sdk.bill import GROUPINGS, NamespaceBill, read_charges
@@ -96,7 +96,9 @@ def _charges(terminal: Terminal, period: Period, place: Target) -> ChargePage:
 
 
 def _day(text: str, option: str) -> str:
-    return read_time(text, option=option).astimezone(UTC).date().isoformat() if text else ""
+    if not text:
+        return ""
+    return read_time(text, option=option, expected=DAY).astimezone(UTC).date().isoformat()
 
 
 def _not_one_of(given: str, option: str, names: Iterable[str]) -> CliError:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import typer
 
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
@@ -15,7 +16,7 @@ from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
-from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.exit_codes import ExitCode, worst
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.output_files import FORMATS, download_outputs, write_row_files
@@ -53,6 +54,10 @@ def show_outputs(
         columns: those to show; all where empty.
         place: the fabric.
         as_json: whether to answer in JSON.
+
+    Raises:
+        CliError: the run has not ended, or an option cannot be used.
+        Exit: an output was to be downloaded that the run has not, since it failed.
     """
     _refuse_options(download, format_, partial=partial, files=files, column=column, head=head)
     terminal = Terminal(as_json=as_json)
@@ -81,18 +86,33 @@ def show_outputs(
         paths = {name: str(path) for name, path in written.items()}
         answer = {"uid": uid, "outputs": outputs, "files": paths}
         terminal.answer({**answer, "rows": rows} if head else answer)
-        return
-    if head and format_ in ("json", "csv"):
+    elif head and format_ in ("json", "csv"):
         _write_rows(terminal, rows[data_set(outputs)], format_)
-        return
-    for name, output in outputs.items():
-        where = f" -> {written[name]}" if name in written else ""
-        terminal.text(f"{name}: {describe_output(output, status)}{where}")
-        if output and output.get("reference") and not where:
-            terminal.text(f"  {output['reference']}")
-        show_rows(terminal, rows.get(name, ()), columns=columns)
-    if not outputs:
-        terminal.note("the workflow declares no outputs")
+    else:
+        for name, output in outputs.items():
+            where = f" -> {written[name]}" if name in written else ""
+            terminal.text(f"{name}: {describe_output(output, status)}{where}")
+            if output and output.get("reference") and not where:
+                terminal.text(f"  {output['reference']}")
+            show_rows(terminal, rows.get(name, ()), columns=columns)
+        if not outputs:
+            terminal.note("the workflow declares no outputs")
+    if download is not None and not partial:
+        _require_all(terminal, status, outputs)
+
+
+def _require_all(
+    terminal: Terminal, status: RunStatus, outputs: Mapping[str, dict[str, Any] | None]
+) -> None:
+    """Exits with the run's code where it has not succeeded and an output is missing."""
+    missing = [name for name, output in outputs.items() if output is None]
+    code = worst([status])
+    if code and missing:
+        terminal.note(
+            f"run {status.uid} has ended as {status.phase} without {', '.join(missing)}: "
+            f"`fmesh status {status.uid}` shows why, and --partial downloads what is published"
+        )
+        raise typer.Exit(code)
 
 
 def _refuse_options(

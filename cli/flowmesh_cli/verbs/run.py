@@ -15,7 +15,7 @@ from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
-from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.exit_codes import ExitCode, worst
 from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
@@ -173,14 +173,6 @@ def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
     rules = [source.policy.rule() for source in policies if source.policy is not None]
     if rules:
         http.call("PUT", "/v1/policies", document=rules)
-
-
-def worst(runs: Sequence[RunStatus]) -> ExitCode:
-    """Returns the exit code of ended runs."""
-    phases = {run.phase for run in runs}
-    if Phase.FAILED in phases:
-        return ExitCode.FAILED
-    return ExitCode.CANCELLED if Phase.CANCELLED in phases else ExitCode.OK
 
 
 def follow(

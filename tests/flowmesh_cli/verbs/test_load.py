@@ -1,4 +1,4 @@
-"""``fmesh load`` and ``call``: what they say where nothing succeeds, and of services with stages."""
+"""``fmesh load`` and ``call``: what they say where nothing succeeds, and of staged services."""
 
 import json
 import threading

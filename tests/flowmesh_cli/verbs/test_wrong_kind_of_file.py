@@ -17,7 +17,12 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
         ("serve", "best-of-four.yaml", "a workflow, not a service", "`fmesh run {}`"),
         ("serve", "cache-policy.yaml", "a cache policy, not a", "`fmesh policies set {}`"),
         ("run", "questions.jsonl", "rows or batch requests, not a workflow", "`fmesh plan FILE`"),
-        ("submit", "questions.jsonl", "rows or batch requests, not a", "dataset: ./questions.jsonl"),
+        (
+            "submit",
+            "questions.jsonl",
+            "rows or batch requests, not a",
+            "dataset: ./questions.jsonl",
+        ),
     ],
 )
 def test_a_file_of_another_kind_is_refused_with_its_command(
