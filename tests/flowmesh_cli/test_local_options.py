@@ -7,7 +7,7 @@ import pytest
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.local.options import CollectionOptions, price, tenant_weights
+from flowmesh_cli.local.options import CollectionOptions, LocalOptions, price, tenant_weights
 from flowmesh_cli.verbs.run import unused_weights
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
@@ -54,3 +54,9 @@ def test_a_weight_for_an_unknown_tenant_is_reported() -> None:
     assert list(unused_weights({"team-a": 2.0, "taem-a": 2.0}, sources)) == [
         "--weight taem-a: no workflow belongs to this tenant; did you mean 'team-a'?"
     ]
+
+
+def test_options_that_a_running_fabric_ignores_are_named() -> None:
+    assert LocalOptions("run", workers=1).unused_text() == ""
+    given = LocalOptions("run", workers=4, weights={"team-a": 2.0})
+    assert given.unused_text().startswith("--workers 4, --weight: without effect")

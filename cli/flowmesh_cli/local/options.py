@@ -37,6 +37,21 @@ class LocalOptions:
     weights: Mapping[str, float] = field(default_factory=dict)
     collection: CollectionSettings = field(default_factory=CollectionSettings)
 
+    def unused_text(self) -> str:
+        """Returns that a fabric which runs already ignores its options; empty where none is given.
+
+        One local worker is the default, which cannot be told from ``--workers 1``.
+        """
+        given = {
+            f"--workers {self.workers}": self.workers != 1,
+            "--price-usd-per-hour": self.price_usd_per_hour is not None,
+            "--weight": bool(self.weights),
+        }
+        named = ", ".join(option for option, is_given in given.items() if is_given)
+        if not named:
+            return ""
+        return f"{named}: without effect, since this joins a fabric that runs with its own options"
+
 
 def price(text: str | None) -> Decimal | None:
     """Parses a price in dollars; None for None.

@@ -12,7 +12,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.run import put_policies as put
 from flowmesh_cli.views import formatting
-from flowmesh_cli.views.sharing import labels_text, shared_scope, sharing_text
+from flowmesh_cli.views.sharing import labels_text, policy_changes, shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import read_sources
 from flowmesh_core.sharing.namespace_selection import selects
@@ -127,13 +127,17 @@ def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None
     if not sources.policies:
         raise CliError("the files contain no FlowMeshCachePolicy", ExitCode.USAGE)
     with query_fabric(place) as http:
+        before = {p.name: p for p in http.get("/v1/policies", list[CachePolicy])}
         put(http, sources.policies)
         current = http.get("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(current)
         return
-    for source in sources.policies:
-        terminal.text(f"cache policy {source.document.value['metadata']['name']} is set")
+    named = {source.document.value["metadata"]["name"] for source in sources.policies}
+    for policy in current:
+        if policy.name in named:
+            change = policy_changes(before.get(policy.name), policy)
+            terminal.text(f"cache policy {policy.name} {change}")
 
 
 def delete_policy(name: str, *, place: Target, as_json: bool) -> None:

@@ -58,6 +58,8 @@ def run_files(
         attach(place, options) as session,
         Interrupts(at_once=lambda: abort(session)) as interrupts,
     ):
+        if not session.is_owner and (unused := options.unused_text()):
+            terminal.note(unused)
         if policies:
             put_policies(session.http, sources.policies)
         else:

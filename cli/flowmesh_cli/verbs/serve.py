@@ -54,6 +54,8 @@ def serve(
         options = LocalOptions("up", workers, say=terminal.note)
         with attach_here(state_dir, options) as session:
             sessions.append(session)
+            if not session.is_owner and (unused := options.unused_text()):
+                terminal.note(unused)
             _Serving(terminal, session, router, stop).run(offers)
             terminal.note("stopping")
     finally:

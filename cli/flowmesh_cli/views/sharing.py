@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from flowmesh_api.v1.fabric import CachePolicy
+from flowmesh_api.v1.fabric import CachePolicy, Verify
 from flowmesh_cli.views import formatting
 from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE, selects
 from flowmesh_core.sharing.scopes import is_shared, publishes_to
@@ -61,3 +61,35 @@ def sharing_text(shared: SharedScope) -> str:
 def labels_text(policy: CachePolicy) -> str:
     """Returns the labels of a policy as ``key=value``, joined."""
     return " and ".join(f"{key}={value}" for key, value in policy.labels.items())
+
+
+def policy_changes(before: CachePolicy | None, after: CachePolicy) -> str:
+    """Returns what setting a policy has changed, beside the one of its name that was there."""
+    if before is None:
+        return "is set"
+    if before == after:
+        return "is unchanged"
+    changed = [
+        _members("namespaces", before.namespaces, after.namespaces),
+        _members("labels", labels_text(before).split(" and "), labels_text(after).split(" and ")),
+    ]
+    for name in CachePolicy.__struct_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if name not in ("namespaces", "labels") and old != new:
+            label = name.removesuffix("_s").replace("_", " ")
+            changed.append(f"{label} {_shown(old)} → {_shown(new)}")
+    return f"replaces the one of its name: {'; '.join(filter(None, changed))}"
+
+
+def _members(what: str, before: Sequence[str], after: Sequence[str]) -> str:
+    added = [name for name in after if name and name not in before]
+    removed = [name for name in before if name and name not in after]
+    parts = (("without", removed), ("with", added))
+    text = ", ".join(f"{word} {', '.join(names)}" for word, names in parts if names)
+    return f"{what} {text}" if text else ""
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, Verify):
+        return ", ".join(f"{n} {getattr(value, n)}" for n in value.__struct_fields__)
+    return "none" if value in (None, "") else str(value)

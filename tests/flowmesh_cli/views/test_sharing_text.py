@@ -12,7 +12,7 @@ from flowmesh_cli.connection.target import HERE
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
 from flowmesh_cli.verbs import fabric
-from flowmesh_cli.views.sharing import shared_scope, sharing_text
+from flowmesh_cli.views.sharing import policy_changes, shared_scope, sharing_text
 
 GROUP = CachePolicy("research", Sharing.GROUP, "g", ("team-a", "team-b"))
 SALTED = CachePolicy("salted", Sharing.GROUP, "g", ("team-c",), salt="s")
@@ -89,3 +89,14 @@ def test_options_before_a_subcommand_are_refused(words: list[str]) -> None:
     done = CliRunner().invoke(app, ["policies", *words])
     assert done.exit_code == ExitCode.USAGE
     assert "of `policies` has no effect here" in done.output
+
+
+def test_a_replaced_policy_is_shown_with_what_has_changed() -> None:
+    before = CachePolicy("p", Sharing.GROUP, "g", ("a", "b"), {"team": "x"})
+    after = CachePolicy("p", Sharing.GROUP, "h", ("b", "c"), min_trust=2)
+    assert policy_changes(None, after) == "is set"
+    assert policy_changes(after, after) == "is unchanged"
+    assert policy_changes(before, after) == (
+        "replaces the one of its name: namespaces without a, with c; labels without team=x; "
+        "group g → h; min trust none → 2"
+    )
