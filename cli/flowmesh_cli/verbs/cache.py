@@ -1,8 +1,13 @@
 """``fmesh cache``: statistics, garbage collection and purging of cached results."""
 
+import contextlib
+import stat
+from pathlib import Path
+
 from flowmesh_api.v1.audit import QuarantineEntry
 from flowmesh_api.v1.fabric import CacheStats, CollectionReport, FabricStatus, PurgeReport
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.state_dir import state_dir
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -19,10 +24,21 @@ def show_stats(*, place: Target, as_json: bool) -> None:
         stats = http.get("/v1/cache/stats", CacheStats)
         fabric = http.get("/v1/fabric", FabricStatus)
         quarantine = http.get("/v1/quarantine", list[QuarantineEntry])
+    workers = state_dir(place.state_dir).path / "workers"
+    workers_bytes = 0 if place.is_cluster else _bytes_in(workers)
     if as_json:
-        terminal.answer({"cache": stats, "fabric": fabric, "quarantine": quarantine})
+        terminal.answer(
+            {
+                "cache": stats,
+                "fabric": fabric,
+                "quarantine": quarantine,
+                "workers_bytes": workers_bytes,
+            }
+        )
         return
     terminal.text(f"{count(stats.blobs, 'blob')}, {size(stats.blob_bytes)}")
+    if workers_bytes:
+        terminal.text(f"workers' caches and logs: {size(workers_bytes)} in {workers}")
     rows = [[s.scope, str(s.results), size(s.size_bytes)] for s in stats.scopes]
     terminal.table(["scope", "results", "size"], rows, right="results size")
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
@@ -33,6 +49,17 @@ def show_stats(*, place: Target, as_json: bool) -> None:
     if quarantine:
         classes = count(len(quarantine), "signature class")
         terminal.text(f"in quarantine: {classes} (fmesh audit --list)")
+
+
+def _bytes_in(folder: Path) -> int:
+    """Returns the size of a folder's files, each once; those that vanish meanwhile are left out."""
+    sizes: dict[tuple[int, int], int] = {}
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            found = path.lstat()
+            if stat.S_ISREG(found.st_mode):
+                sizes[found.st_dev, found.st_ino] = found.st_size
+    return sum(sizes.values())
 
 
 def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
