@@ -80,8 +80,11 @@ demo-training: $(READY) ## two tenants' RLAIF and RLHF share fine-tuning, reward
 	@$(BIN)/python -m flowmesh_cli.main run examples/demo-training/sharing.yaml \
 		examples/post-training/rlaif.yaml examples/post-training/rlhf.yaml $(ARGS)
 
-.PHONY: test test-fast test-slow
-test: test-fast test-slow ## every test, the fast ones first
+.PHONY: test test-fast test-slow require-go
+test: require-go test-fast test-slow ## every test, the fast ones first
+
+require-go:
+	@hack/require.sh go "$(GO)"
 
 test-fast: $(READY) ## tests without models and servers
 	@$(BIN)/python -m pytest -q -m "not slow and not nightly" $(SIDE_BY_SIDE) 2 $(ARGS)
@@ -199,8 +202,7 @@ tools: $(TOOLS) api-server ## the S3 server and the Kubernetes API server of the
 
 # What is built already is looked up by e2e.cluster.tools, which needs no package.
 .PHONY: api-server
-api-server:
-	@hack/require.sh go "$(GO)"
+api-server: require-go
 	@GO="$(GO)" $(PYTHON) -m e2e.cluster.tools
 
 bin/versitygw: tools/go.mod tools/go.sum
@@ -294,7 +296,7 @@ $(UV):
 
 .venv/.ready: pyproject.toml sdk/pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
 	@hack/require.sh python "$(PYTHON)"
-	@echo "setting up .venv: 6 GB on disk, the most of it PyTorch and vLLM;"
+	@echo "setting up .venv: 6.5 GB on disk, the most of it PyTorch and vLLM;"
 	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
 	@VIRTUAL_ENV=.venv $(QUIET_INSTALL) $(UV) pip install --system-certs $(CPU_PINS) \

@@ -99,3 +99,8 @@ def test_the_exit_codes_of_the_skill_are_those_of_the_command() -> None:
         int(code) for code in re.findall(r"(\d): ", SKILL.read_text().partition("Exit code")[2])
     }
     assert named == {c.value for c in ExitCode if 0 < c < ExitCode.CANCELLED}
+
+
+def test_the_readme_says_where_the_command_is_before_it_uses_it() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert text.index("PATH=$PWD/.venv/bin") < text.index("\nfmesh ")

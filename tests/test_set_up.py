@@ -39,7 +39,13 @@ def test_the_large_installation_shows_its_size_and_is_not_quiet() -> None:
     ]
     assert "hack/quiet_install.sh" in install
     assert "--quiet" not in install
-    assert "6 GB" in recipe(".venv/.ready")
+    assert "6.5 GB" in recipe(".venv/.ready")
+
+
+def test_the_tests_name_a_missing_go_before_they_begin() -> None:
+    commands = recipe("test").splitlines()
+    (first,) = [n for n, line in enumerate(commands) if "hack/require.sh go" in line][:1]
+    assert first < min(n for n, line in enumerate(commands) if "-m pytest" in line)
 
 
 def test_a_plugin_is_installed_without_changing_installed_packages() -> None:
