@@ -58,7 +58,9 @@ def serve(
 
 def call(
     model: ModelArgument,
-    text: Annotated[str, typer.Argument(help="What to ask.")],
+    text: Annotated[
+        str, typer.Argument(help="What to ask; of a service with stages, its request as JSON.")
+    ],
     *,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 256,
     temperature: Annotated[
@@ -85,7 +87,9 @@ def load(
     *,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Requests per second.")] = 1.0,
     duration: Annotated[str, typer.Option("--for", help="How long, e.g. 60s or 5m.")] = "10s",
-    text: Annotated[str, typer.Option("--text", help="What each request asks.")] = "Hello!",
+    text: Annotated[
+        str, typer.Option("--text", help="What each request asks; of a service with stages, JSON.")
+    ] = "Hello!",
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 16,
     state_dir: StateDirOption = None,
     json: JsonOption = False,

@@ -1,8 +1,12 @@
-"""``fmesh call``: asks a served model one question and prints its answer as it comes."""
+"""``fmesh call``: asks a served model one question and prints its answer as it comes.
+
+A service with stages takes a JSON object in place of a question, and its reply is printed whole.
+"""
 
 import http.client
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -19,6 +23,23 @@ _DONE = b"[DONE]"
 _TIMEOUT_S = 600.0
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceRequest:
+    """A request to a served model, or to a service with stages.
+
+    Attributes:
+        url: where it is posted.
+        token: that may call it.
+        body: the JSON object.
+        is_staged: whether it is for a service with stages, whose reply is one JSON object.
+    """
+
+    url: str
+    token: str
+    body: dict[str, Any]
+    is_staged: bool
+
+
 def call(
     model: str,
     text: str,
@@ -28,23 +49,19 @@ def call(
     state_dir: Path | None,
     as_json: bool,
 ) -> None:
-    """Sends one chat request.
+    """Sends one request.
 
     Raises:
-        CliError: the model is not served here, or the request is refused.
+        CliError: the model is not served here, the text is not what it takes, or the request is
+            refused.
     """
     terminal = Terminal(as_json=as_json)
-    found = endpoint(state_of(state_dir))
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [{"role": "user", "content": text}],
-        "max_tokens": max_tokens,
-        "stream": not as_json,
-    }
+    options: dict[str, Any] = {"max_tokens": max_tokens, "stream": not as_json}
     if temperature is not None:
-        body["temperature"] = temperature
-    response = _post(found, chat_token(found, model), body)
-    if as_json:
+        options["temperature"] = temperature
+    request = request_of(endpoint(state_of(state_dir)), model, text, options)
+    response = _post(request)
+    if as_json or request.is_staged:
         terminal.answer(json.loads(response.read()))
         return
     for piece in _pieces(response):
@@ -52,11 +69,17 @@ def call(
     terminal.text()
 
 
-def chat_token(found: Endpoint, model: str) -> str:
-    """Returns the token of a served model.
+def request_of(found: Endpoint, model: str, text: str, options: dict[str, Any]) -> ServiceRequest:
+    """Returns the request that asks a text.
+
+    Args:
+        found: where the models are served.
+        model: its name.
+        text: the question; for a service with stages a JSON object.
+        options: further fields of a chat.
 
     Raises:
-        CliError: it is not served, or is a service with stages, which takes no chats.
+        CliError: it is not served, or is a service with stages and the text is not an object.
     """
     token = found.tokens.get(model)
     if token is None:
@@ -66,27 +89,39 @@ def chat_token(found: Endpoint, model: str) -> str:
             remedy=f"fmesh serve {model}",
         )
     if model in found.invoke:
+        return ServiceRequest(found.invoke[model], token, _fields(model, text), is_staged=True)
+    messages = [{"role": "user", "content": text}]
+    body = {"model": model, "messages": messages, **options}
+    return ServiceRequest(f"{found.url}/chat/completions", token, body, is_staged=False)
+
+
+def _fields(model: str, text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
         raise CliError(
-            f"{model!r} is a service with stages, which takes JSON objects in place of chats",
+            f"{model!r} is a service with stages, which takes a JSON object: got {text[:40]!r}",
             ExitCode.USAGE,
-            remedy=f"POST its request fields to {found.invoke[model]}, as the line with curl that"
-            " `fmesh serve` has printed",
+            remedy='give its fields as the text, such as \'{"question": "Why?"}\'; the line with'
+            " curl that `fmesh serve` has printed names them",
         )
-    return token
+    return found
 
 
-def _post(found: Endpoint, token: str, body: dict[str, Any]) -> http.client.HTTPResponse:
-    parts = urlsplit(found.url)
+def _post(request: ServiceRequest) -> http.client.HTTPResponse:
+    parts = urlsplit(request.url)
     connection = http.client.HTTPConnection(
         parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S
     )
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {request.token}", "Content-Type": "application/json"}
     try:
-        connection.request("POST", f"{parts.path}/chat/completions", json.dumps(body), headers)
+        connection.request("POST", parts.path, json.dumps(request.body), headers)
         response = connection.getresponse()
     except OSError as e:
         raise CliError(
-            f"the router at {found.url} does not answer: {e}",
+            f"the router at {parts.netloc} does not answer: {e}",
             ExitCode.NO_FABRIC,
             remedy="see whether `fmesh serve` still runs",
         ) from e

@@ -19,9 +19,9 @@ import typer
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.local.router import Endpoint, endpoint
+from flowmesh_cli.local.router import endpoint
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.call import chat_token
+from flowmesh_cli.verbs.call import ServiceRequest, request_of
 
 _OK = 200
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -67,20 +67,18 @@ def load(
     """Sends requests at a constant rate.
 
     Raises:
-        CliError: the model is not served here, or the duration is malformed.
+        CliError: the model is not served here, the text is not what it takes, or the duration is
+            malformed.
         Exit: no request succeeded.
     """
     terminal = Terminal(as_json=as_json)
-    found = endpoint(state_of(state_dir))
-    body = {
-        "model": model,
-        "messages": [{"role": "user", "content": text}],
+    options = {
         "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
-    sending = _Load(found, chat_token(found, model), body)
-    report = asyncio.run(sending.run(rate, seconds(duration)))
+    request = request_of(endpoint(state_of(state_dir)), model, text, options)
+    report = asyncio.run(_Load(request).run(rate, seconds(duration)))
     if as_json:
         terminal.answer(report.figures())
     else:
@@ -128,10 +126,11 @@ def quantiles_ms(values_s: list[float]) -> dict[str, float]:
 class _Load:
     """The requests of one command."""
 
-    def __init__(self, found: Endpoint, token: str, body: dict[str, Any]) -> None:
-        self._url = f"{found.url}/chat/completions"
-        self._headers = {"Authorization": f"Bearer {token}"}
-        self._body = json.dumps(body).encode()
+    def __init__(self, request: ServiceRequest) -> None:
+        self._url = request.url
+        self._headers = {"Authorization": f"Bearer {request.token}"}
+        self._body = json.dumps(request.body).encode()
+        self._is_staged = request.is_staged
         self._report = LoadReport()
 
     async def run(self, rate: float, duration_s: float) -> LoadReport:
@@ -159,6 +158,9 @@ class _Load:
             async with session.post(self._url, data=self._body, headers=headers) as response:
                 if response.status != _OK:
                     outcome, error = f"http_{response.status}", await _refusal(response)
+                elif self._is_staged:
+                    await response.read()
+                    outcome, error = "ok", ""
                 else:
                     outcome = await self._read(response, began_s)
                     error = "the answer broke off"

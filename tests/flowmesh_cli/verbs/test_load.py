@@ -12,16 +12,16 @@ from typer.testing import CliRunner
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
 
-INVOKE = "http://127.0.0.1:1/v1/services/default/ask-docs:invoke"
 
-
-class Refuses(BaseHTTPRequestHandler):
-    """Answers every request as a router does that is full."""
+class Router(BaseHTTPRequestHandler):
+    """Returns the request of a service with stages, and refuses chats as a router that is full."""
 
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = json.dumps({"error": {"message": "the queue of 'm' is full"}}).encode()
-        self.send_response(429)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        staged = self.path == "/v1/services/default/ask-docs:invoke"
+        if not staged:
+            body = json.dumps({"error": {"message": "the queue of 'm' is full"}}).encode()
+        self.send_response(200 if staged else 429)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -31,8 +31,8 @@ class Refuses(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def refusing() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Refuses) as server:
+def router() -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), Router) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/v1"
@@ -42,15 +42,16 @@ def refusing() -> Iterator[str]:
 
 def write_endpoint(folder: Path, url: str) -> None:
     (folder / "serving").mkdir()
-    document = {"url": url, "tokens": {"m": "t", "ask-docs": "t"}, "invoke": {"ask-docs": INVOKE}}
+    invoke = {"ask-docs": f"{url}/services/default/ask-docs:invoke"}
+    document = {"url": url, "tokens": {"m": "t", "ask-docs": "t"}, "invoke": invoke}
     (folder / "serving" / "endpoint.json").write_text(json.dumps(document))
 
 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_a_load_of_which_nothing_succeeds_fails_with_the_first_error(
-    tmp_path: Path, refusing: str, as_json: bool
+    tmp_path: Path, router: str, as_json: bool
 ) -> None:
-    write_endpoint(tmp_path, refusing)
+    write_endpoint(tmp_path, router)
     words = ["load", "m", "--rate", "100", "--for", "0.03s", "--state-dir", str(tmp_path)]
     done = CliRunner().invoke(app, [*words, *(["--json"] if as_json else [])])
     assert done.exit_code == ExitCode.REFUSED
@@ -69,10 +70,20 @@ def test_a_load_that_reaches_no_router_fails(tmp_path: Path) -> None:
     assert "no request succeeded; the first: " in done.stderr
 
 
-@pytest.mark.parametrize("command", [["load", "ask-docs"], ["call", "ask-docs", "Hello!"]])
-def test_a_service_with_stages_takes_no_chats(tmp_path: Path, command: list[str]) -> None:
+def test_a_service_with_stages_gets_the_text_as_its_request(tmp_path: Path, router: str) -> None:
+    write_endpoint(tmp_path, router)
+    given, options = '{"question": "Why?"}', ["--state-dir", str(tmp_path)]
+    called = CliRunner().invoke(app, ["call", "ask-docs", given, *options])
+    assert json.loads(called.stdout) == json.loads(given)
+    words = ["load", "ask-docs", "--rate", "100", "--for", "0.03s", "--text", given, "--json"]
+    report = json.loads(CliRunner().invoke(app, [*words, *options]).stdout)
+    assert (report["sent"], report["ok"], report["ttft_ms"]) == (3, 3, {})
+
+
+@pytest.mark.parametrize("command", [["load", "ask-docs"], ["call", "ask-docs", "[1]"]])
+def test_a_service_with_stages_takes_objects_alone(tmp_path: Path, command: list[str]) -> None:
     write_endpoint(tmp_path, "http://127.0.0.1:1/v1")
     done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path)])
     assert done.exit_code == ExitCode.USAGE
-    assert "'ask-docs' is a service with stages, which takes JSON objects" in done.stderr
-    assert f"remedy: POST its request fields to {INVOKE}" in done.stderr
+    assert "'ask-docs' is a service with stages, which takes a JSON object: got " in done.stderr
+    assert "the line with curl that `fmesh serve` has printed names them" in done.stderr
