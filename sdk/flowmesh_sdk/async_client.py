@@ -23,7 +23,7 @@ from flowmesh_sdk.client import Client, Submittable
 from flowmesh_sdk.errors import FabricUnavailableError
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.receipt import Receipt
-from flowmesh_sdk.run import POLL_S, RECONNECT_S, Run, RunOutputs, require_success, timed_out
+from flowmesh_sdk.run import POLL_S, RECONNECT_S, NamedOutputs, Run, require_success, timed_out
 
 T = TypeVar("T")
 
@@ -186,12 +186,12 @@ class AsyncRun:
         require_success(states[-1])
         return self
 
-    async def result(self, *, timeout_s: float | None = None) -> RunOutputs:
+    async def result(self, *, timeout_s: float | None = None) -> NamedOutputs:
         """As :meth:`Run.result`. To read ``Rows`` blocks: use ``asyncio.to_thread(rows.head)``."""
         await self.wait(timeout_s=timeout_s)
         return await self._call(Run.result)
 
-    async def partial(self) -> RunOutputs:
+    async def partial(self) -> NamedOutputs:
         """As :meth:`Run.partial`."""
         return await self._call(Run.partial)
 

@@ -34,7 +34,7 @@ Output = Rows | ModelFolder | dict[str, Any] | None
 skipped."""
 
 
-class RunOutputs(dict[str, Output]):
+class NamedOutputs(dict[str, Output]):
     """The outputs of a run by name; another name raises ``MissingOutputError``."""
 
     def __missing__(self, name: str) -> Output:
@@ -128,12 +128,12 @@ class Run:
             self.leave()
             raise
 
-    def result(self, *, timeout_s: float | None = None) -> RunOutputs:
+    def result(self, *, timeout_s: float | None = None) -> NamedOutputs:
         """Waits until it has ended, and returns its outputs by name; raises as :meth:`wait`."""
         self.wait(timeout_s=timeout_s)
         return self._outputs(self.status(), partial=False)
 
-    def partial(self) -> RunOutputs:
+    def partial(self) -> NamedOutputs:
         """Returns what is published so far of its outputs, also of a run that has not ended."""
         return self._outputs(self.status(), partial=True)
 
@@ -188,8 +188,8 @@ class Run:
     def _cancel(self, body: dict[str, str]) -> RunStatus:
         return self._http.ask("POST", f"/v1/runs/{self.uid}/cancel", RunStatus, document=body)
 
-    def _outputs(self, status: RunStatus, *, partial: bool) -> RunOutputs:
-        return RunOutputs(
+    def _outputs(self, status: RunStatus, *, partial: bool) -> NamedOutputs:
+        return NamedOutputs(
             (name, self._output(name, described, partial=partial))
             for name, described in status.outputs.items()
         )

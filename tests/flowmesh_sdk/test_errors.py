@@ -10,7 +10,7 @@ import flowmesh_sdk as fm
 from flowmesh_api.v1.charges import ChargePage
 from flowmesh_sdk.bill import NamespaceBill
 from flowmesh_sdk.http.client import ApiConnection
-from flowmesh_sdk.run import RunOutputs
+from flowmesh_sdk.run import NamedOutputs
 
 
 def client() -> fm.Client:
@@ -37,7 +37,7 @@ def download(folder: Path) -> Any:
         (unreadable, OSError, "test_an_error"),
         (upload, FileNotFoundError, "rows.jsonl"),
         (download, OSError, "file"),
-        (lambda _: RunOutputs(answers=None, scores=None)["answer"], KeyError, "result()"),
+        (lambda _: NamedOutputs(answers=None, scores=None)["answer"], KeyError, "result()"),
         (lambda _: NamespaceBill(ChargePage([]), by="month"), ValueError, "by"),  # type: ignore[arg-type]
     ],
     ids=["load", "folder", "upload", "download", "output", "bill"],
@@ -57,7 +57,7 @@ def test_an_error_is_of_both_kinds_and_says_where_why_and_what_to_do(
 
 def test_a_missing_output_names_those_that_there_are() -> None:
     with pytest.raises(KeyError, match="there is no output 'answer'; it has answers, scores"):
-        RunOutputs(answers=None, scores=None)["answer"]
+        NamedOutputs(answers=None, scores=None)["answer"]
 
 
 def test_a_file_that_is_not_text_is_an_invalid_workflow(tmp_path: Path) -> None:
