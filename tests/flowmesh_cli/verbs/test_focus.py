@@ -178,5 +178,5 @@ def test_a_bill_has_a_line_per_namespace_and_day_per_namespace_or_per_run() -> N
     assert runs == [("run-1", "answers", 3), ("run-2", "answers", 2), ("", "ask", 0)]
     assert [row["run"] for row in NamespaceBill(page, "run").rows()][-1] == "service ask"
     assert "paid $3.234567892" in str(NamespaceBill(page))
-    with pytest.raises(ValueError, match="by='month' is not one of day, namespace, run"):
+    with pytest.raises(ValueError, match="use one of day, namespace, run"):
         NamespaceBill(page, "month")  # type: ignore[arg-type]
