@@ -41,6 +41,7 @@ def connect(memory_mib: int) -> Any:
         memory_mib: its memory limit; 0 for none.
     """
     connection = duckdb.connect(":memory:", config=CONFIGURATION)
+    connection.execute("set TimeZone = 'UTC'")  # not a worker's: the result would depend on it
     if memory_mib:
         connection.execute(f"set memory_limit = '{memory_mib} MiB'")
     connection.execute("set lock_configuration = true")
