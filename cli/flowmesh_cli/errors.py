@@ -68,11 +68,20 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             if type(e).__module__.partition(".")[0] in ("typer", "click"):
                 raise
             _raise_if_debugging()
-            remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
-            error = CliError(f"{type(e).__name__}: {e}", ExitCode.INTERNAL, remedy=remedy)
+            error = _unexpected(e)
         raise typer.Exit(report(error, as_json=bool(kwargs.get("json"))))
 
     return run
+
+
+def _unexpected(error: Exception) -> CliError:
+    if isinstance(error, OSError):
+        from flowmesh_cli.file_errors import file_error  # noqa: PLC0415 - imports this module
+
+        if (found := file_error(error)) is not None:
+            return found
+    remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
+    return CliError(f"{type(error).__name__}: {error}", ExitCode.INTERNAL, remedy=remedy)
 
 
 def report(error: FlowMeshError, *, as_json: bool) -> ExitCode:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.file_errors import file_error
 
 VARIABLE = "FLOWMESH_STATE_DIR"
 DEFAULT = ".flowmesh"
@@ -47,8 +48,15 @@ class StateDir:
         return (self.worker_root or self.path) / "workers" / name
 
     def exists(self) -> bool:
-        """Returns whether the folder has been used by a fabric."""
-        return (self.path / "runs").is_dir() or self.owner.exists()
+        """Returns whether the folder has been used by a fabric.
+
+        Raises:
+            CliError: this user may not look.
+        """
+        try:
+            return (self.path / "runs").is_dir() or self.owner.exists()
+        except OSError as e:
+            raise file_error(e, self.path) or e from e
 
     def prepare(self) -> None:
         """Creates the folder, private to the user and ignored by Git.
