@@ -125,7 +125,8 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     able = sorted({shape.pool for shape in shapes if unmet(r, shape) is None})
     texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
-            f"no worker offers engine {r.engine}; add a pool whose image has it"
+            f"no worker offers engine {r.engine}; add a pool whose image has it, or on one machine"
+            " install it (`fmesh doctor` shows the command)"
         ),
         RejectionCause.VERSION_NOT_OFFERED: _other_version(r, shapes),
         RejectionCause.NOT_BUILT_IN: (
