@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from packaging.requirements import Requirement
 from hack.version import PLACES, problems, write
+from packaging.requirements import Requirement
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 

@@ -5,11 +5,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import typer
 
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.unusable_paths import unusable_path
 from flowmesh_core.errors import FlowMeshError, SpecError
 
 P = ParamSpec("P")
@@ -74,12 +76,23 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
     return run
 
 
-def _unexpected(error: Exception) -> CliError:
-    if isinstance(error, OSError):
-        from flowmesh_cli.file_errors import file_error  # noqa: PLC0415 - imports this module
+def path_error(error: OSError, named: Path | None = None) -> CliError | None:
+    """Returns the error of a path that this user cannot use; None for one that may be a defect.
 
-        if (found := file_error(error)) is not None:
-            return found
+    Args:
+        error: what the operating system said.
+        named: what the user named, where that is not the path of the error.
+    """
+    found = unusable_path(error, named)
+    if found is None:
+        return None
+    message = f"cannot be read or written: {found.reason}"
+    return CliError(message, ExitCode.USAGE, where=str(found.path), remedy=found.remedy)
+
+
+def _unexpected(error: Exception) -> CliError:
+    if isinstance(error, OSError) and (found := path_error(error)) is not None:
+        return found
     remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
     return CliError(f"{type(error).__name__}: {error}", ExitCode.INTERNAL, remedy=remedy)
 

@@ -13,9 +13,8 @@ from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import COMMAND, environment
 
 from flowmesh_cli.connection.state_dir import StateDir
-from flowmesh_cli.errors import guarded
+from flowmesh_cli.errors import guarded, path_error
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.file_errors import file_error
 
 OTHER = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts as two users")
@@ -93,12 +92,12 @@ def test_a_path_below_a_file_is_the_users_error_and_not_an_internal_one(
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EISDIR, errno.ENAMETOOLONG])
 def test_other_paths_that_cannot_be_used_are_named(tmp_path: Path, number: int) -> None:
-    found = file_error(OSError(number, os.strerror(number), str(tmp_path)))
+    found = path_error(OSError(number, os.strerror(number), str(tmp_path)))
     assert found is not None
     assert (found.where, found.code) == (str(tmp_path), ExitCode.USAGE)
     assert os.strerror(number) in found.message
 
 
 def test_an_error_that_no_path_explains_stays_internal(tmp_path: Path) -> None:
-    assert file_error(PermissionError(errno.EPERM, "Operation not permitted")) is None
-    assert file_error(FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "x"))) is None
+    assert path_error(PermissionError(errno.EPERM, "Operation not permitted")) is None
+    assert path_error(FileNotFoundError(errno.ENOENT, "gone", str(tmp_path / "x"))) is None

@@ -14,9 +14,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowmesh_cli.errors import CliError
+from flowmesh_cli.errors import CliError, path_error
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.file_errors import file_error
 
 VARIABLE = "FLOWMESH_STATE_DIR"
 DEFAULT = ".flowmesh"
@@ -56,7 +55,7 @@ class StateDir:
         try:
             return (self.path / "runs").is_dir() or self.owner.exists()
         except OSError as e:
-            raise file_error(e, self.path) or e from e
+            raise path_error(e, self.path) or e from e
 
     def prepare(self) -> None:
         """Creates the folder, private to the user and ignored by Git.

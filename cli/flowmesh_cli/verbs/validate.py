@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import FilesError
-from flowmesh_cli.file_errors import file_error
+from flowmesh_cli.errors import FilesError, path_error
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.views import formatting
@@ -164,7 +163,7 @@ def _columns(source: Source) -> dict[str, dict[str, str]]:
                 continue
             schema = rows_schema(read_rows_file(path.name, path.read_bytes()))
         except (OSError, FlowMeshError) as e:
-            told = (file_error(e, path) or e) if isinstance(e, OSError) else e
+            told = (path_error(e, path) or e) if isinstance(e, OSError) else e
             problems.append(Problem(f"spec.inputs.{name}.{kind}", str(told)))
         else:
             found[name] = {column: str(kind) for column, kind in schema.types().items()}
