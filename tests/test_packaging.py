@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from hack.version import PLACES, problems, write
+from packaging.requirements import Requirement
 
 from flowmesh_worker.supported_pythons import NEWEST, OLDEST
 
@@ -24,6 +25,17 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_base_install_has_no_upper_bound_of_python() -> None:
     assert PROJECT["requires-python"] == ">=3.11"
+
+
+@pytest.mark.parametrize("name", ["blake3", "cel-python", "duckdb", "jinja2", "orjson", "pyarrow"])
+def test_what_results_depend_on_has_the_tested_version_and_an_upper_bound(name: str) -> None:
+    """An installation without constraints must not make other results under equal action ids."""
+    [wanted] = [r for r in map(Requirement, PROJECT["dependencies"]) if r.name == name]
+    assert any(bound.operator == "<" for bound in wanted.specifier)
+    for file in ("cpu.txt", "gpu.txt"):
+        pins = map(Requirement, (ROOT / "constraints" / file).read_text().splitlines())
+        [tested] = [next(iter(pin.specifier)).version for pin in pins if pin.name == name]
+        assert tested in wanted.specifier
 
 
 def test_the_tested_python_versions_are_those_that_a_worker_supports() -> None:

@@ -5,11 +5,13 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import typer
 
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.unusable_paths import unusable_path
 from flowmesh_core.errors import FlowMeshError, SpecError
 
 P = ParamSpec("P")
@@ -68,11 +70,31 @@ def guarded(command: Callable[P, R]) -> Callable[P, R]:
             if type(e).__module__.partition(".")[0] in ("typer", "click"):
                 raise
             _raise_if_debugging()
-            remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
-            error = CliError(f"{type(e).__name__}: {e}", ExitCode.INTERNAL, remedy=remedy)
+            error = _unexpected(e)
         raise typer.Exit(report(error, as_json=bool(kwargs.get("json"))))
 
     return run
+
+
+def path_error(error: OSError, named: Path | None = None) -> CliError | None:
+    """Returns the error of a path that this user cannot use; None for one that may be a defect.
+
+    Args:
+        error: what the operating system said.
+        named: what the user named, where that is not the path of the error.
+    """
+    found = unusable_path(error, named)
+    if found is None:
+        return None
+    message = f"cannot be read or written: {found.reason}"
+    return CliError(message, ExitCode.USAGE, where=str(found.path), remedy=found.remedy)
+
+
+def _unexpected(error: Exception) -> CliError:
+    if isinstance(error, OSError) and (found := path_error(error)) is not None:
+        return found
+    remedy = f"run the command again with {DEBUG_VARIABLE}=1 and report the traceback"
+    return CliError(f"{type(error).__name__}: {error}", ExitCode.INTERNAL, remedy=remedy)
 
 
 def report(error: FlowMeshError, *, as_json: bool) -> ExitCode:

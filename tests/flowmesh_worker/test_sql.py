@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from flowmesh_core.catalog.sql_rules import varying_functions
 from flowmesh_core.dataset import ColumnType, Manifest, Schema
 from flowmesh_core.dataset.sql_binding import bound_columns
 from flowmesh_core.errors import AttemptError
 from flowmesh_store.datasets import rows_to_chunks, table_rows
 from flowmesh_worker.engine_api import DatasetInput, HostSettings, Metrics, Rows, Work
+from flowmesh_worker.engines.data.database import connect
 from flowmesh_worker.engines.data.sql import Sql
 
 ROWS = [{"a": 1, "b": 1.5, "j": {"x": [1]}}, {"a": 2, "b": None, "j": None}]
@@ -130,6 +132,27 @@ async def test_an_error_names_the_line_and_the_available_columns(
 async def test_a_column_may_have_the_name_of_a_function_that_varies(engine: Sql) -> None:
     found = await rows(engine, "select current_date from rows", rows=[{"current_date": "x"}])
     assert found == [{"current_date": "x"}]
+
+
+async def test_a_time_with_a_zone_does_not_depend_on_the_zone_of_the_worker(engine: Sql) -> None:
+    assert connect(0).sql("select current_setting('TimeZone')").fetchall() == [("UTC",)]
+    query = "select date_trunc('day', to_timestamp(a) + interval 1 hour)::varchar as t from rows"
+    assert await rows(engine, query, rows=[{"a": 0}]) == [{"t": "1970-01-01 00:00:00+00"}]
+
+
+def test_a_function_varies_only_where_no_overload_is_consistent() -> None:
+    """As DuckDB 2.0.1 declares them."""
+    overloads = [
+        ("+", "CONSISTENT"),
+        ("+", "CONSISTENT_WITHIN_QUERY"),
+        ("now", "CONSISTENT_WITHIN_QUERY"),
+        ("current_schema", "CONSISTENT_WITHIN_QUERY"),
+        ("current_schema", None),
+        ("range", None),
+        ("range", "CONSISTENT"),
+        ("read_csv", None),
+    ]
+    assert varying_functions(overloads) == {"now", "current_schema"}
 
 
 async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None:

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from flowmesh_cli.errors import CliError
+from flowmesh_cli.errors import CliError, path_error
 from flowmesh_cli.exit_codes import ExitCode
 
 VARIABLE = "FLOWMESH_STATE_DIR"
@@ -47,8 +47,15 @@ class StateDir:
         return (self.worker_root or self.path) / "workers" / name
 
     def exists(self) -> bool:
-        """Returns whether the folder has been used by a fabric."""
-        return (self.path / "runs").is_dir() or self.owner.exists()
+        """Returns whether the folder has been used by a fabric.
+
+        Raises:
+            CliError: this user may not look.
+        """
+        try:
+            return (self.path / "runs").is_dir() or self.owner.exists()
+        except OSError as e:
+            raise path_error(e, self.path) or e from e
 
     def prepare(self) -> None:
         """Creates the folder, private to the user and ignored by Git.

@@ -14,6 +14,8 @@ NUMA_LIBRARY = "libnuma.so.1"
 NUMA_REMEDY = "Debian and Ubuntu: apt-get install libnuma1; Fedora: dnf install numactl-libs"
 _WORKER_EXTRAS = ("worker-cpu", "worker-gpu")
 _NOT_FOR_USERS = ("dev",)
+_NOT_COMPARED = frozenset({"setuptools"})
+"""Comes with Python's environments; the base install does not need it, so installs keep it."""
 _SHOWN = 5
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][\w.-]*)[^;]*;.*\bextra\s*==\s*[\"']([\w.-]+)[\"']")
 _PIN = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;#]+)")
@@ -113,7 +115,7 @@ def check_versions(
         file: the name of the file that has the tested versions.
         command: what installs those.
     """
-    compared = sorted(pins.keys() & installed.keys())
+    compared = sorted((pins.keys() & installed.keys()) - _NOT_COMPARED)
     others = [n for n in compared if installed[n].partition("+")[0] != pins[n].partition("+")[0]]
     if not others:
         return ok("versions", f"{len(compared)} libraries have the versions of {file}")

@@ -1,11 +1,11 @@
 """Checks what workers of this installation can run, before a fabric is started.
 
-A base install has no model libraries. ``fmesh run`` and ``fmesh plan`` report that at once, with
-the command that installs them, instead of starting a worker that cannot run the steps.
+A base install has no model libraries. ``fmesh run``, ``plan`` and ``serve`` report that at once,
+with the command that installs them, instead of starting a worker that cannot run the steps.
 """
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
@@ -37,20 +37,27 @@ def missing_engines(plans: Sequence[Plan], engines: Engines | None = None) -> li
     return [s for p in plans for s in p.steps if s.engine not in offered and not s.when]
 
 
-def refuse_missing(title: str, steps: Sequence[StepPlan]) -> None:
-    """Refuses a workflow whose steps cannot run here.
+def missing_of(engines: Mapping[str, str]) -> dict[str, str]:
+    """Returns those of the engines, by the names of their parts, that no worker here offers."""
+    offered = set(installed_engines().names())
+    return {part: engine for part, engine in engines.items() if engine not in offered}
+
+
+def refuse_missing(title: str, engines: Mapping[str, str], *, submit: str = "") -> None:
+    """Refuses a workflow or service of which a part cannot run here.
 
     Args:
-        title: the workflow's title.
-        steps: the steps that cannot run; if empty, nothing is refused.
+        title: the workflow's title, or what is served.
+        engines: the engine of each part that cannot run, by the name of the step or component; if
+            empty, nothing is refused.
+        submit: the command that runs it on a cluster; empty where there is none of one line.
 
     Raises:
-        CliError: names the steps, the missing libraries and the command that installs them.
+        CliError: names the parts, the missing libraries and the command that installs them.
     """
-    if steps:
-        raise CliError(
-            _reason(steps), ExitCode.REFUSED, where=title, remedy=_remedy({s.engine for s in steps})
-        )
+    if engines:
+        remedy = _remedy(set(engines.values()), submit)
+        raise CliError(_reason(engines), ExitCode.REFUSED, where=title, remedy=remedy)
 
 
 def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
@@ -78,15 +85,15 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
         raise FilesError(problems)
 
 
-def _reason(steps: Sequence[StepPlan]) -> str:
-    named = ", ".join(f"{s.path} ({s.engine})" for s in steps)
-    wanted = dict.fromkeys(m for s in steps for m in NEEDS.get(s.engine, ()))
+def _reason(engines: Mapping[str, str]) -> str:
+    named = ", ".join(f"{part} ({engine})" for part, engine in engines.items())
+    wanted = dict.fromkeys(m for engine in engines.values() for m in NEEDS.get(engine, ()))
     absent = [m for m in wanted if importlib.util.find_spec(m) is None]
     why = f"not installed here: {', '.join(absent)}" if absent else "no such engine is installed"
     return f"no worker of this installation can run {named}; {why}"
 
 
-def _remedy(engines: set[str]) -> str:
+def _remedy(engines: set[str], submit: str) -> str:
     if not engines & NEEDS.keys():
         return (
             "install the package that provides the engine through a `flowmesh.engines` entry point"
@@ -95,7 +102,7 @@ def _remedy(engines: set[str]) -> str:
     version = f" ({python})" if python else ""
     return (
         f"{install_command(worker_extra())}{version}; or run it on a cluster whose workers have"
-        " them: `fmesh submit --cluster FILE`"
+        f" them{f': `{submit}`' if submit else ''}"
     )
 
 

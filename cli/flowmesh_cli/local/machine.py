@@ -13,7 +13,7 @@ import psutil
 _USD_PER_CPU_HOUR = Decimal("0.04")
 _USD_PER_GIB_HOUR = Decimal("0.005")
 _W_PER_CPU, _IDLE_W_PER_CPU = 8.0, 2.0
-_MEMORY_SHARE = 0.85
+MEMORY_SHARE = 0.85
 LEAST_MIB = 1024
 """What a worker is given on a machine with less."""
 _OTHER_DEVICE = (Decimal("1.00"), 300.0, 50.0)
@@ -63,7 +63,7 @@ def shares(workers: int) -> list[MachineShare]:
 
 def available_mib() -> int:
     """Returns the memory that local workers share, in MiB: most of what is free now."""
-    return int(psutil.virtual_memory().available * _MEMORY_SHARE) >> 20
+    return int(psutil.virtual_memory().available * MEMORY_SHARE) >> 20
 
 
 def _with_devices(share: MachineShare) -> MachineShare:

@@ -16,7 +16,10 @@ from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.forecast import forecast
 from flowmesh_cli.verbs.plan_batch import plan_batch, show_quotes
-from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
+from flowmesh_cli.verbs.preflight import (
+    refuse_batch_that_no_worker_here_can_run,
+    refuse_what_no_worker_here_can_run,
+)
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.sharing import shared_scope, sharing_text
@@ -56,7 +59,8 @@ def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
     """Shows forecasts and quotes of files of OpenAI's requests.
 
     Raises:
-        CliError: a file is not one, or options for workflows are given.
+        CliError: a file is not one, options for workflows are given, or no worker of this
+            installation can answer it.
     """
     if chosen.namespaces or chosen.settings or chosen.inputs:
         raise CliError(
@@ -70,6 +74,9 @@ def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
         if not place.is_cluster:
             _wait_for_workers(session.http)
         plans = [plan_batch(session.http, file) for file in chosen.files]
+        if session.is_owner:
+            for file, found in zip(chosen.files, plans, strict=True):
+                refuse_batch_that_no_worker_here_can_run(file, found)
         policies = session.http.where_allowed("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(plans)

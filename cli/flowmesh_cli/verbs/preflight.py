@@ -1,19 +1,30 @@
-"""Refuses work that no local worker could run, before ``fmesh run`` starts a fabric.
+"""Refuses work that no local worker could run, before a command starts a fabric.
 
 It checks only where the command would start the fabric: the workers of a running one may belong to
 another installation.
 """
 
+from collections.abc import Sequence
+from pathlib import Path
+
+from flowmesh_api.openai.batches import BatchPlan
 from flowmesh_cli.attach import attach, running
 from flowmesh_cli.connection.state_dir import state_dir
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.local.capabilities import missing_engines, refuse_missing, refuse_unhonoured
+from flowmesh_cli.local.capabilities import (
+    missing_engines,
+    missing_of,
+    refuse_missing,
+    refuse_unhonoured,
+)
 from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.verbs.forecast import forecast
+from flowmesh_cli.verbs.service_offers import ServiceOffer
 from flowmesh_cli.workflows.sources import Source, Sources
 from flowmesh_core.graph.plan import Plan, StepPlan
 
 _NEEDS_NO_WORKER = ("hit", "skip")
+_IMPORT = "model.import"
 
 
 def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
@@ -34,7 +45,36 @@ def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
         steps = missing_engines([plan])
         if steps and state.exists():
             steps = _not_published(source, steps, place)
-        refuse_missing(source.title, steps)
+        engines = {s.path: s.engine for s in steps}
+        refuse_missing(source.title, engines, submit="fmesh submit --cluster FILE")
+
+
+def refuse_services_that_no_worker_here_can_run(offers: Sequence[ServiceOffer]) -> None:
+    """Refuses services that the workers of this installation cannot run.
+
+    Raises:
+        CliError: an engine of a component, or that of an input, is not installed (``REFUSED``).
+    """
+    for offer in offers:
+        spec = offer.document["spec"]
+        engines = {
+            f"inputs.{name}": _IMPORT
+            for name, given in spec.get("inputs", {}).items()
+            if "model" in given
+        }
+        engines |= {n: c["uses"] for n, c in spec["components"].items() if c.get("uses")}
+        refuse_missing(offer.entry.model, missing_of(engines))
+
+
+def refuse_batch_that_no_worker_here_can_run(file: Path, found: BatchPlan) -> None:
+    """Refuses a file of requests that the workers of this installation cannot answer.
+
+    Raises:
+        CliError: an engine of it is not installed (``REFUSED``).
+    """
+    steps = found.forecast.steps
+    left = {s.path: s.engine for s in steps if s.expect not in _NEEDS_NO_WORKER}
+    refuse_missing(str(file), missing_of(left))
 
 
 def _plan_of(source: Source) -> Plan:

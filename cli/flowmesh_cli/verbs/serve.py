@@ -25,6 +25,7 @@ from flowmesh_cli.local.router import Endpoint, LocalRouter
 from flowmesh_cli.local.tool_parsers import tool_parser_names
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.preflight import refuse_services_that_no_worker_here_can_run
 from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
 from flowmesh_sdk.local_inputs import upload
 
@@ -43,6 +44,7 @@ def serve(
     """
     _require_tool_parser(chosen)
     offers = offers_of(chosen)
+    refuse_services_that_no_worker_here_can_run(offers)
     terminal = Terminal(as_json=as_json)
     stop, sessions = threading.Event(), list[FabricSession]()
     for number in _SIGNALS:

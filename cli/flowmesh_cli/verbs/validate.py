@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import FilesError
+from flowmesh_cli.errors import FilesError, path_error
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.views import formatting
@@ -158,12 +158,13 @@ def _columns(source: Source) -> dict[str, dict[str, str]]:
         if kind != "dataset":
             continue
         path = local_path(text, source.folder)
-        if path.stat().st_size > _READ_BYTES_MAX:
-            continue
         try:
+            if path.stat().st_size > _READ_BYTES_MAX:
+                continue
             schema = rows_schema(read_rows_file(path.name, path.read_bytes()))
-        except FlowMeshError as e:
-            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(e)))
+        except (OSError, FlowMeshError) as e:
+            told = (path_error(e, path) or e) if isinstance(e, OSError) else e
+            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(told)))
         else:
             found[name] = {column: str(kind) for column, kind in schema.types().items()}
     if problems:

@@ -19,6 +19,8 @@ from flowmesh_core.catalog.sql_rules import (
 from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.dataset.sql_types import column_type, quoted, table_type
 
+NO_COLUMN = "no column"
+"""The column of a table without columns, which DuckDB does not have; it is never shown."""
 _LISTS = frozenset({ColumnType.LIST_INT, ColumnType.LIST_FLOAT, ColumnType.LIST_STRING})
 
 
@@ -31,7 +33,7 @@ def bound_columns(
 
     Args:
         query: one that ``sql_rules.refuse_unsound`` has accepted.
-        tables: the columns of every table with their types; each table has at least one.
+        tables: the columns of every table with their types; none where it has no rows.
 
     Returns:
         The columns; None where DuckDB cannot tell without rows.
@@ -46,6 +48,7 @@ def bound_columns(
     try:
         for table, columns in tables.items():
             declared = ", ".join(f"{quoted(c)} {table_type(k)}" for c, k in columns.items())
+            declared = declared or f"{quoted(NO_COLUMN)} integer"
             cursor.execute(f"create temp table {quoted(table)} ({declared})")
         relation = cursor.sql(query)
         names, types = list(relation.columns), [str(t) for t in relation.types]
@@ -58,7 +61,7 @@ def bound_columns(
     finally:
         cursor.close()
     refuse_equal_results(names)
-    found = {name: column_type(kind)[0] for name, kind in zip(names, types, strict=True)}
+    found = {n: column_type(k)[0] for n, k in zip(names, types, strict=True) if n != NO_COLUMN}
     return {name: None if kind in _LISTS else kind for name, kind in found.items()}
 
 

@@ -9,8 +9,19 @@ from typing import Any
 from flowmesh_core.catalog.contract import ROWS, Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.timeouts import timeout_problem
-from flowmesh_core.graph.compile_context import Columns, CompileContext, StepDraft, StepEntry
-from flowmesh_core.graph.input_columns import joined_columns, with_columns
+from flowmesh_core.graph.compile_context import (
+    Columns,
+    CompileContext,
+    EmptyRows,
+    StepDraft,
+    StepEntry,
+)
+from flowmesh_core.graph.input_columns import (
+    inputs_without_rows,
+    joined_columns,
+    ports_without_rows,
+    with_columns,
+)
 from flowmesh_core.graph.parameters import read_params
 from flowmesh_core.graph.plan import (
     Cache,
@@ -46,6 +57,7 @@ def build_steps(
     """
     columns = scope.rows
     columns |= {e.source: e.columns for e in scope.inputs.values() if e is not None}
+    scope.without_rows |= inputs_without_rows(scope)
     placed = set(ordered)
     on_cycle = [path for path in drafts if path not in placed]
     out = []
@@ -175,13 +187,17 @@ def _follow(
     inputs: dict[str, Columns] = dict.fromkeys(entry.spec.inputs)
     inputs |= {e.port: joined_columns(e, columns) for e in step.edges}
     check_params(scope, contract, step, inputs, keys)
+    bare = {} if entry.spec.when else ports_without_rows(scope, step)
     if contract.row_output and not scope.has_problem(entry, "with"):
         source = StepSource(step.path, contract.row_output)
         columns[source] = output_columns(contract, step.params, inputs)
+        if (rows := bare.get(contract.row_wise)) is not None:
+            added = output_columns(contract, step.params, {contract.row_wise: rows.columns})
+            scope.without_rows[source] = EmptyRows(rows.origin, added)
     for param in contract.params:
         query = step.params[param.name] if param.format == SQL else None
         if query is not None:
-            found = query_columns(scope, query, inputs, (*keys, param.name))
+            found = query_columns(scope, query, inputs, bare, (*keys, param.name))
             columns[StepSource(step.path, ROWS)] = found
 
 

@@ -16,7 +16,7 @@ from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.dataset.sql_binding import bound_columns
 from flowmesh_core.graph.chat_checks import chat_problems
-from flowmesh_core.graph.compile_context import Columns, CompileContext, Keys
+from flowmesh_core.graph.compile_context import Columns, CompileContext, EmptyRows, Keys
 from flowmesh_core.graph.plan import ABSENT, StepPlan
 from flowmesh_core.graph.python_code import can_leave_out, python_problem
 from flowmesh_core.graph.schemas import schema_problem
@@ -50,7 +50,11 @@ def output_columns(
 
 
 def query_columns(
-    scope: CompileContext, query: str, inputs: Mapping[str, Columns], keys: Keys
+    scope: CompileContext,
+    query: str,
+    inputs: Mapping[str, Columns],
+    bare: Mapping[str, EmptyRows],
+    keys: Keys,
 ) -> Columns:
     """Returns the columns of a query's result, or None; reports what is wrong with the query.
 
@@ -58,19 +62,25 @@ def query_columns(
         scope: the compilation.
         query: what the user wrote.
         inputs: the columns of its tables.
+        bare: its tables without rows.
         keys: where it is.
     """
-    tables = {name: _typed(columns) for name, columns in inputs.items()}
-    known = {name: columns for name, columns in tables.items() if columns}
-    asked = (query, tuple((n, tuple(c.items()) if c else None) for n, c in tables.items()))
+    inner = {**inputs, **{name: rows.columns for name, rows in bare.items()}}
+    tables = {name: _typed(columns) for name, columns in inner.items()}
+    known = {name: columns for name, columns in tables.items() if columns is not None}
+    asked = (query, tuple((n, None if c is None else (*c.items(),)) for n, c in tables.items()))
+    unbound = False
     try:
         if asked not in scope.bound_queries:
             refuse_unsound(query, inputs)
+            unbound = bool(bare)
             bind = len(known) == len(tables) and len(scope.bound_queries) < _BOUND_MAX
             scope.bound_queries[asked] = bound_columns(query, known) if bind else None
         return scope.bound_queries[asked]
     except UnsoundQueryError as e:
-        scope.report(keys, f"{e.message}; {e.remedy}")
+        empty = ", ".join(f"{name!r} comes from {rows.origin}" for name, rows in bare.items())
+        no_rows = f"{empty}, which has 0 rows and so no columns: add rows, or a `when` to this step"
+        scope.report(keys, f"{e.message}; {no_rows if unbound else e.remedy}")
         return None
 
 

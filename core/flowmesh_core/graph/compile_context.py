@@ -75,6 +75,18 @@ class InputEntry:
     columns: Columns = None
 
 
+class EmptyRows(msgspec.Struct, frozen=True):
+    """A data set that has no rows, since an input has none and no columns.
+
+    Attributes:
+        origin: the input, with its file.
+        columns: those that row-wise steps have added.
+    """
+
+    origin: str
+    columns: Columns
+
+
 class MetricRead(msgspec.Struct, frozen=True, gc=False):
     """A metric that a condition reads.
 
@@ -98,6 +110,7 @@ class CompileContext:
     Attributes:
         metric_reads: what conditions read, to be checked when the steps' parameters are known.
         rows: the columns of data sets, as far as they are known.
+        without_rows: data sets without rows, whose columns nothing else is checked against.
         bound_queries: the columns of results, by query and tables.
         faulty: steps and their fields with a problem, so that what follows from it is left out.
     """
@@ -114,6 +127,7 @@ class CompileContext:
     params_bytes: int = 0
     metric_reads: list[MetricRead] = field(default_factory=list)
     rows: dict[Source, Columns] = field(default_factory=dict)
+    without_rows: dict[Source, EmptyRows] = field(default_factory=dict)
     faulty: set[Keys] = field(default_factory=set)
     bound_queries: dict[Any, Columns] = field(default_factory=dict)
     defaults: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)

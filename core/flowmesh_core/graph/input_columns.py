@@ -6,9 +6,14 @@ from itertools import pairwise
 import msgspec
 
 from flowmesh_core.dataset.schema import ColumnType
-from flowmesh_core.graph.compile_context import Columns, CompileContext, StepEntry
+from flowmesh_core.graph.compile_context import (
+    Columns,
+    CompileContext,
+    EmptyRows,
+    StepEntry,
+)
 from flowmesh_core.graph.input_forms import WHEN_SKIPPED
-from flowmesh_core.graph.plan import EMPTY, FIRST, Edge, Source, StepSource
+from flowmesh_core.graph.plan import EMPTY, FIRST, Edge, Source, StepPlan, StepSource
 
 _REMEDY = "cast or rename them first, for example with data.sql"
 _NULL = ColumnType.NULL
@@ -23,6 +28,32 @@ def joined_columns(edge: Edge, columns: Mapping[Source, Columns]) -> Columns:
     if edge.pick == FIRST and any(a.keys() != b.keys() for a, b in pairwise(known)):
         return None
     return _merged(known)
+
+
+def inputs_without_rows(scope: CompileContext) -> dict[Source, EmptyRows]:
+    """Returns the inputs that are data sets without rows and columns."""
+    found: dict[Source, EmptyRows] = {}
+    for name, entry in scope.inputs.items():
+        given = scope.workflow.spec.inputs[name]
+        is_empty = given.rows == [] or (name in scope.columns and not scope.columns[name])
+        if entry is not None and entry.columns is None and is_empty:
+            file = f" ({given.dataset})" if given.dataset else ""
+            found[entry.source] = EmptyRows(f"inputs.{name}{file}", {})
+    return found
+
+
+def ports_without_rows(scope: CompileContext, step: StepPlan) -> dict[str, EmptyRows]:
+    """Returns the ports of a step that get no rows.
+
+    An input that may be empty because steps are skipped is not one: its columns are written.
+    """
+    return {
+        edge.port: scope.without_rows[edge.sources[0]]
+        for edge in step.edges
+        if edge.when_skipped != EMPTY
+        and len(edge.sources) == 1
+        and edge.sources[0] in scope.without_rows
+    }
 
 
 def with_columns(

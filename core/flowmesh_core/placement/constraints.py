@@ -125,7 +125,8 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     able = sorted({shape.pool for shape in shapes if unmet(r, shape) is None})
     texts = {
         RejectionCause.ENGINE_NOT_OFFERED: (
-            f"no worker offers engine {r.engine}; add a pool whose image has it"
+            f"no worker offers engine {r.engine}; add a pool whose image has it, or on one machine"
+            " install it (`fmesh doctor` shows the command)"
         ),
         RejectionCause.VERSION_NOT_OFFERED: _other_version(r, shapes),
         RejectionCause.NOT_BUILT_IN: (
@@ -148,7 +149,8 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         ),
         RejectionCause.MEMORY: (
             f"a device with {max(r.memory_mib, min_learned(r) + 1)} MiB is needed, the largest has "
-            f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices"
+            f"{largest_mib} MiB; lower resources.memory or add a pool with larger devices; on one "
+            "machine free memory and start fmesh again, since it sizes its workers at its start"
         ),
         RejectionCause.TRUST: (
             f"a pool of trust {r.min_trust} is needed, and those that could run it otherwise have"

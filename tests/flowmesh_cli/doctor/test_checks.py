@@ -43,7 +43,9 @@ TABLE: dict[str, tuple[Check, CheckLevel, str]] = {
         WARNING, "installed: sim; steps with a model"),
     "no package": (libraries.check_extras({}, str), WARNING, "not installed as a package"),
     "the tested versions, one of a local build": (
-        libraries.check_versions(PINS, {"torch": "2.13.0+cpu", "x": "1"}, "cpu.txt", "c"),
+        libraries.check_versions(
+            {**PINS, "setuptools": "77.0.3"},
+            {"torch": "2.13.0+cpu", "x": "1", "setuptools": "66.1.1"}, "cpu.txt", "c"),
         OK, "1 libraries have the versions of cpu.txt"),
     "another version": (
         libraries.check_versions(PINS, {"torch": "2.12.0"}, "cpu.txt", "c"),

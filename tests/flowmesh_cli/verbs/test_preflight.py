@@ -11,18 +11,26 @@ from msgspec.structs import replace
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
 
+from flowmesh_api.openai.batches import BatchPlan
+from flowmesh_api.v1.plan import Forecast, PlannedStep
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
 from flowmesh_cli.local import capabilities
-from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
+from flowmesh_cli.verbs.preflight import (
+    refuse_batch_that_no_worker_here_can_run,
+    refuse_what_no_worker_here_can_run,
+)
 from flowmesh_cli.verbs.run import checked, run_files
+from flowmesh_cli.verbs.serve import serve
+from flowmesh_cli.verbs.service_offers import ServeOptions
 from flowmesh_cli.verbs.validate import validate_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_worker.engines.registry import Engines
 from flowmesh_worker.supported_pythons import unsupported
 
+MODEL = "smollm2-135m-instruct"
 LIBRARIES = {"torch", "vllm", "transformers", "trl", "peft"}
 ROOT = Path(__file__).parents[3]
 
@@ -106,6 +114,35 @@ def test_validate_refuses_what_run_would_refuse_and_not_what_is_for_a_cluster(
     said = capsys.readouterr().out.splitlines()
     assert [line.rpartition(", ")[2] for line in said] == ["valid"] * 3
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.usefixtures("base_install")
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_a_base_install_serves_no_model_and_says_so_at_once(
+    tmp_path: Path, embeddings: bool
+) -> None:
+    state, options = tmp_path / "state", ServeOptions((MODEL,), embeddings=embeddings)
+    with pytest.raises(CliError) as caught:
+        serve(options, workers=1, port=0, state_dir=state, as_json=False)
+    assert caught.value.code == ExitCode.REFUSED
+    assert caught.value.where == MODEL
+    assert "inputs.base (model.import), llm (llm." in caught.value.message
+    assert "torch, transformers" in caught.value.message
+    assert f"pip install --python {sys.executable}" in caught.value.remedy
+    assert not state.exists()  # no fabric was started
+
+
+@pytest.mark.usefixtures("base_install")
+def test_a_batch_that_no_worker_here_can_answer_is_refused_unless_all_is_published() -> None:
+    def planned(expect: str) -> BatchPlan:
+        engines = {"inputs.model": "model.import", "answers": "llm.openai"}
+        steps = tuple(PlannedStep(path, engine, expect) for path, engine in engines.items())
+        forecast = Forecast("b", "default", steps, 2, 0, 0, 0, 0.0, 0.0, 0.0, 0, (), ())
+        return BatchPlan("file-1", "/v1/chat/completions", 2, 0, forecast, ())
+
+    with pytest.raises(CliError, match=r"inputs.model \(model.import\), answers \(llm.openai\)"):
+        refuse_batch_that_no_worker_here_can_run(Path("in.jsonl"), planned("run"))
+    refuse_batch_that_no_worker_here_can_run(Path("in.jsonl"), planned("hit"))
 
 
 def test_a_step_that_may_be_skipped_is_not_refused(tmp_path: Path) -> None:

@@ -147,3 +147,26 @@ def test_an_input_is_replaced_by_a_file_of_this_folder_or_an_output_of_a_run(
         replaced("q")
     chosen = WorkflowSelection([file], inputs=["q=nightly/answers"])
     validate_files(chosen, place=CLUSTER, as_json=True, kubernetes=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("q.jsonl", ""), ("q.json", "[]"), ("q.csv", "question\n"), ("q.csv", "")]
+)
+def test_a_query_over_an_empty_file_is_refused_with_the_name_of_the_file(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    inputs, query = {"q": {"dataset": f"./{name}"}}, {"query": "select question from rows"}
+    (line,) = wrong(workflow(tmp_path, inputs, **{"with": query}), kubernetes=False)
+    assert f"'rows' comes from inputs.q (./{name}), which has 0 rows and so no columns" in line
+    assert wrong(workflow(tmp_path, inputs), kubernetes=False) == []  # names no column
+
+
+def test_parquet_without_rows_has_columns(tmp_path: Path) -> None:
+    duckdb.sql("select 'a' as question where false").write_parquet(str(tmp_path / "q.parquet"))
+    inputs, query = {"q": {"dataset": "./q.parquet"}}, {"query": "select question from rows"}
+    assert wrong(workflow(tmp_path, inputs, **{"with": query}), kubernetes=False) == []
+    (line,) = wrong(
+        workflow(tmp_path, inputs, **{"with": {"query": "select n from rows"}}), kubernetes=False
+    )
+    assert "tables: rows(question)" in line

@@ -50,6 +50,7 @@ def test_if_no_pool_can_run_an_action_the_reason_names_what_is_missing() -> None
     cause, text = reason(pool("small", 10), pool("less", 5))
     assert cause is RejectionCause.MEMORY
     assert "the largest has 10 MiB" in text
+    assert "on one machine free memory and start fmesh again" in text
 
 
 def test_without_pools_the_schedulers_decision_is_unchanged() -> None:

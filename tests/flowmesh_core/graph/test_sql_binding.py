@@ -69,6 +69,33 @@ def test_a_query_over_unknown_columns_waits_for_its_rows(problems: Problems) -> 
     assert not problems(code, sql("select anything from rows", rows="a.rows"), inputs=INPUTS)
 
 
+NO_ROWS = {"rows": {"rows": []}, "base": {"model": "smollm2-135m-instruct"}}
+ASK = {
+    "uses": "llm.generate",
+    "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+    "with": {"prompt": "{{ question }}"},
+}
+
+
+def test_a_query_that_names_a_column_of_an_empty_input_is_refused_before_a_model_is_loaded(
+    problems: Problems,
+) -> None:
+    (message,) = problems(sql("select question from rows"), inputs=NO_ROWS).values()
+    assert 'Referenced column "question"' in message
+    assert "'rows' comes from inputs.rows, which has 0 rows and so no columns" in message
+    asked = sql("select question, completion from t", t="a.rows")
+    found = problems(ASK, asked, inputs=NO_ROWS)
+    assert list(found) == ["spec.steps[1].with.query"]
+    assert "'t' comes from inputs.rows, which has 0 rows" in next(iter(found.values()))
+
+
+def test_a_query_that_names_no_column_of_an_empty_input_is_accepted(problems: Problems) -> None:
+    for query in ("select count(*) as n from t", "select * from t", "select completion from t"):
+        assert not problems(ASK, sql(query, t="a.rows"), inputs=NO_ROWS)
+    guarded = {**sql("select question from t", t="a.rows"), "when": "steps['a'].rows.count > 0"}
+    assert not problems(ASK, guarded, inputs=NO_ROWS)
+
+
 def test_the_columns_of_an_empty_table_are_those_of_a_bound_query(compiled: Compile) -> None:
     first = {**sql("select question, n from rows"), "when": "params.go"}
     second = sql("select * from t", t={"from": "a.rows", "whenSkipped": "empty"})

@@ -21,6 +21,7 @@ from flowmesh_core.catalog.sql_rules import (
     tables_text,
 )
 from flowmesh_core.dataset import ColumnType, Schema
+from flowmesh_core.dataset.sql_binding import NO_COLUMN
 from flowmesh_core.dataset.sql_types import projection, quoted
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, IdentityError
 from flowmesh_core.identity import canonical_bytes
@@ -30,7 +31,6 @@ Tables = Mapping[str, Sequence[str]]
 """The names of columns by table."""
 
 _LISTS = frozenset({ColumnType.LIST_INT, ColumnType.LIST_FLOAT, ColumnType.LIST_STRING})
-_NO_COLUMN = "no column"
 _INTERRUPT_EVERY_S = 0.05
 
 
@@ -41,6 +41,7 @@ def connect(memory_mib: int) -> Any:
         memory_mib: its memory limit; 0 for none.
     """
     connection = duckdb.connect(":memory:", config=CONFIGURATION)
+    connection.execute("set TimeZone = 'UTC'")  # not a worker's: the result would depend on it
     if memory_mib:
         connection.execute(f"set memory_limit = '{memory_mib} MiB'")
     connection.execute("set lock_configuration = true")
@@ -125,8 +126,8 @@ def _create(connection: Any, name: str, given: DatasetInput) -> int:
         f"cast({quoted(c)} as json) as {quoted(c)}" if k is ColumnType.JSON else quoted(c)
         for c, k in kinds.items()
     )
-    if not select:  # DuckDB has no table without columns; this column is never shown
-        source = f"select null as {quoted(_NO_COLUMN)} from range({table.num_rows})"
+    if not select:
+        source = f"select null as {quoted(NO_COLUMN)} from range({table.num_rows})"
         connection.execute(f"create table {quoted(name)} as {source}")
         return int(table.num_rows)
     connection.register("incoming", table)
@@ -142,7 +143,7 @@ def _select(connection: Any, query: str) -> tuple[Any, Schema]:
         refuse_equal_results(names)
     except UnsoundQueryError as e:
         raise refusal(e.message, e.remedy) from e
-    shown = [(n, t) for n, t in zip(names, types, strict=True) if n != _NO_COLUMN]
+    shown = [(n, t) for n, t in zip(names, types, strict=True) if n != NO_COLUMN]
     if not shown:
         return [{}] * len(relation), Schema.of({})
     kinds, casts = projection(*zip(*shown, strict=True))
