@@ -1,5 +1,6 @@
 """A read-only state folder: queries are answered, other commands fail with "read-only"."""
 
+import functools
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         remount(found, "rw")
 
 
+@functools.cache
 def uid_of(folder: Path) -> str:
     return str(answer("status", "--all", cwd=folder)["runs"][0]["uid"])
 

@@ -24,6 +24,7 @@ FABRIC_FIELDS = {
     "epoch", "workers", "ready_actions", "running_actions", "bill_nanousd", "receipts_nanousd",
     "fabric_nanousd", "unsettled_nanousd", "saved_nanousd", "executed", "hits_published",
     "hits_in_flight", "hits_step_level", "rejections", "services_nanousd", "trouble",
+    "unreadable_runs",
 }  # fmt: skip
 
 

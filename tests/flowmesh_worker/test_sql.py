@@ -153,6 +153,7 @@ def test_a_function_varies_only_where_no_overload_is_consistent() -> None:
         ("read_csv", None),
     ]
     assert varying_functions(overloads) == {"now", "current_schema"}
+    assert varying_functions([("draw", "CONSISTENT"), ("draw", "VOLATILE")]) == {"draw"}
 
 
 async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None:

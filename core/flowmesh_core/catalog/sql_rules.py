@@ -37,7 +37,7 @@ _CALLED_WITHOUT_BRACKETS = frozenset(
     }
 )
 _ALSO_VARYING = frozenset({"ago", "pg_conf_load_time", "pg_postmaster_start_time", "version"})
-_CONSISTENT = "CONSISTENT"
+_CONSISTENT, _VOLATILE = "CONSISTENT", "VOLATILE"
 _COLUMNS_SHOWN = 40
 _LINE = re.compile(r"^LINE \d+: (.*)$", re.MULTILINE)
 _FROM_NOW_ALONE = "age"
@@ -85,17 +85,19 @@ def _varying_functions() -> frozenset[str]:
 
 
 def varying_functions(overloads: Iterable[tuple[str, str | None]]) -> frozenset[str]:
-    """Returns the names of functions without any overload that DuckDB declares consistent.
+    """Returns the functions that have a volatile overload, or no overload that is consistent.
 
-    An overload that varies beside consistent ones depends on the time zone, which is UTC in every
-    database that runs a user's query: DuckDB 2.0.1 declares so ``+`` of a TIMESTAMPTZ.
+    An overload that is consistent within a query, beside consistent ones, depends on the time zone,
+    which is UTC in every database that runs a user's query: DuckDB 2.0.1 declares so ``+`` of a
+    TIMESTAMPTZ.
 
     Args:
         overloads: names with their stability; None for macros and functions of tables.
     """
     found = [(name, stability) for name, stability in overloads if stability]
     consistent = {name for name, stability in found if stability == _CONSISTENT}
-    return frozenset(name for name, _ in found) - consistent
+    volatile = {name for name, stability in found if stability == _VOLATILE}
+    return frozenset(name for name, _ in found) - (consistent - volatile)
 
 
 def refuse_unsound(query: str, tables: Tables) -> None:
