@@ -94,7 +94,8 @@ def parse_selection(text: str) -> Selection:
         pair = _PAIR.match(text, at)
         if pair is None:
             raise ReferenceFormError(f"[{text}] selects nothing; write [name=value] or [*]")
-        values[pair[1]] = _value(pair[2])
+        # Python before 3.11.5 leaves spaces behind a repeated possessive group in its match.
+        values[pair[1]] = _value(pair[2].rstrip())
         at = pair.end()
     return Selection(values)
 
