@@ -59,7 +59,7 @@ def serve(
 def call(
     model: ModelArgument,
     text: Annotated[
-        str, typer.Argument(help="What to ask; of a service with stages, its request as JSON.")
+        str, typer.Argument(help="What to ask. A service with stages takes a request as JSON.")
     ],
     *,
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 256,
@@ -88,7 +88,8 @@ def load(
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Requests per second.")] = 1.0,
     duration: Annotated[str, typer.Option("--for", help="How long, e.g. 60s or 5m.")] = "10s",
     text: Annotated[
-        str, typer.Option("--text", help="What each request asks; of a service with stages, JSON.")
+        str,
+        typer.Option("--text", help="What each request asks. A service with stages takes JSON."),
     ] = "Hello!",
     max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 16,
     state_dir: StateDirOption = None,
