@@ -82,8 +82,9 @@ def _run(options: argparse.Namespace) -> None:
     )
     _show(tables, write=options.write)
     print(summary(results))  # noqa: T201 - a command's output
-    value = results.value_usd_per_s()
-    print(f"both terms of the shipped policy are equal at {value:.6f} $/s")  # noqa: T201 - as above
+    if results.simulated_loads():
+        value = results.value_usd_per_s()
+        print(f"both terms of the shipped policy are equal at {value:.6f} $/s")  # noqa: T201 - as above
 
 
 def _show(tables: dict[str, str], *, write: bool) -> None:
