@@ -156,6 +156,12 @@ def test_a_function_varies_only_where_no_overload_is_consistent() -> None:
     assert varying_functions([("draw", "CONSISTENT"), ("draw", "VOLATILE")]) == {"draw"}
 
 
+async def test_a_table_without_rows_and_columns_is_named(engine: Sql) -> None:
+    with pytest.raises(AttemptError) as failed:
+        await ask(engine, "select x from rows", rows=[])
+    assert "input 'rows' has no rows and so no columns" in failed.value.remedy
+
+
 async def test_a_query_can_be_stopped_and_the_next_one_runs(engine: Sql) -> None:
     endless = "select sum(a.range * b.range) as s from range(10000000) a, range(10000000) b"
     task = asyncio.ensure_future(ask(engine, endless))
