@@ -155,7 +155,10 @@ def test_a_second_ctrl_c_while_workers_are_ended_ends_them_at_once(tmp_path: Pat
 
 
 def waits_for_sigterm(pid: int) -> bool:
-    """Returns whether a stopped process has a pending SIGTERM."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    """Returns whether a stopped process has a pending SIGTERM, or has been ended since."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except FileNotFoundError:
+        return True
     pending = next(line for line in lines if line.startswith("ShdPnd:"))
     return bool(int(pending.split()[1], 16) & 1 << (signal.SIGTERM - 1))

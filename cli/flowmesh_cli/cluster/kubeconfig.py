@@ -50,6 +50,8 @@ class Kubeconfig:
         if is_there and importlib.util.find_spec("kubernetes") is not None:
             return False
         if not os.environ.get(TOKEN_VARIABLE):
+            if is_there:
+                return False  # what is missing is the package, which is said when it is loaded
             raise CliError(
                 "the server needs a token",
                 ExitCode.USAGE,
