@@ -41,7 +41,7 @@ class Given:
         self.rules = list[CachePolicy]()
 
     def scopes(self, namespace: str, labels: dict[str, str] | None = None) -> ScopePlan:
-        raise NotImplementedError
+        raise AssertionError("the status of a policy asks for no scopes")
 
     async def replace_all(self, policies: Iterable[CachePolicy]) -> None:
         self.rules = list(policies)

@@ -93,7 +93,7 @@ def _delete(http: ApiClient, run: RunSummary, terminal: Terminal, *, skips: bool
     try:
         http.ask("DELETE", f"/v1/runs/{run.uid}", DeletedRun)
     except CliError as e:
-        if e.code == ExitCode.NOT_FOUND:  # somebody else has just deleted it
+        if e.code == ExitCode.NOT_FOUND:  # another command has deleted it meanwhile
             return True
         if not skips or e.code != ExitCode.REFUSED:
             raise

@@ -1,6 +1,5 @@
 """``fmesh lineage`` and ``fmesh export openlineage``: how artifacts were made."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.views.lineage import show_origins, show_walk
 
 
@@ -75,16 +75,7 @@ def export_openlineage(run: str, *, out: Path | None, place: Target) -> None:
     """Writes a run's OpenLineage events."""
     with query_fabric(place) as http:
         events = http.call("GET", f"/v1/runs/{find_run(http, run)}/openlineage")
-    if out is None:
-        sys.stdout.buffer.write(events)
-        sys.stdout.buffer.flush()
-        return
-    try:
-        out.write_bytes(events)
-    except OSError as e:
-        raise CliError(f"cannot be written: {e.strerror}", ExitCode.USAGE, where=str(out)) from e
-    count = len(events.splitlines())
-    Terminal(as_json=False).note(f"{count} events -> {out}")
+    write_export(events, out, f"{len(events.splitlines())} events")
 
 
 def _artifact(http: ApiClient, text: str) -> _Named:

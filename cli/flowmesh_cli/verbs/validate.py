@@ -163,8 +163,8 @@ def _columns(source: Source) -> dict[str, dict[str, str]]:
                 continue
             schema = rows_schema(read_rows_file(path.name, path.read_bytes()))
         except (OSError, FlowMeshError) as e:
-            told = (path_error(e, path) or e) if isinstance(e, OSError) else e
-            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(told)))
+            reason = (path_error(e, path) or e) if isinstance(e, OSError) else e
+            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(reason)))
         else:
             found[name] = {column: str(kind) for column, kind in schema.types().items()}
     if problems:
