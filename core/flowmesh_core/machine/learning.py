@@ -8,6 +8,7 @@ reports that the worker cannot have made up. Other reports are counted and not l
 from collections.abc import Iterable
 
 from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.costmodel.regression import LEAST_S
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
@@ -81,7 +82,7 @@ def instances_loaded(
 def _run_is_credible(
     state: State, key: CostKey, attempt: Attempt, end: AttemptEnd, batch: float, now_s: float
 ) -> bool:
-    run_s = end.usage.run_s
+    run_s = max(end.usage.run_s, LEAST_S)  # no estimate is lower
     if attempt.predicted_s and _near(run_s, attempt.predicted_s):
         return True
     # Of an adopted attempt, which was assigned earlier, the gateway has compared the time since

@@ -77,6 +77,14 @@ def test_a_report_far_above_the_estimate_counts_only_if_so_much_time_has_passed(
     assert estimate_s(world) > 10 * before_s
 
 
+def test_a_report_shorter_than_any_estimate_counts_however_much_time_has_passed() -> None:
+    world = joined()
+    ran(world, 0.001, after_s=0.001, times=ESTIMATE_FROM)
+    ran(world, 5e-6, after_s=1e-5, times=20)
+    ran(world, 5e-6, after_s=10.0, times=20)
+    assert not unlearned(world, "run")
+
+
 def test_an_estimate_made_20_times_too_low_by_false_reports_is_corrected_by_honest_ones() -> None:
     world = joined()
     ran(world, 0.5, after_s=10.0, times=ESTIMATE_FROM)
