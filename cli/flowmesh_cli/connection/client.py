@@ -12,7 +12,7 @@ from flowmesh_sdk.http.client import ApiConnection, ErrorResponse
 
 T = TypeVar("T")
 _FORBIDDEN = 403
-_CODES = {
+EXIT_CODES = {
     400: ExitCode.USAGE,
     401: ExitCode.NO_FABRIC,
     402: ExitCode.REFUSED,
@@ -26,6 +26,7 @@ _CODES = {
     500: ExitCode.INTERNAL,
     503: ExitCode.NO_FABRIC,
 }
+"""Of an error response, by its status."""
 
 _COMMANDS = {"GET /v1/services": "`fmesh services list`"}
 """What a remedy of the API calls by its route, as commands."""
@@ -66,7 +67,7 @@ class ApiClient(ApiConnection):
             return SpecError(list(refusal.problems))
         # An error with a code is an expected one, whatever its status.
         known = refusal.code in ("", QUOTA)
-        code = _CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
+        code = EXIT_CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
         denied = refusal.status == _FORBIDDEN and not refusal.code
         kind = AccessDeniedError if denied else CliError
         remedy = refusal.remedy
