@@ -108,6 +108,18 @@ def connect(
     return Client(http)
 
 
+def connect_for(workflow: Submittable) -> "Client":
+    """Returns a client as :func:`connect`, of a fabric that can run the workflow if it is new.
+
+    Raises:
+        NoFabricError: no worker of this installation could run it; or as :func:`connect`.
+    """
+    state = local_fabric.state_folder()
+    if not os.environ.get(SERVER) and local_fabric.running(state) is None:
+        local_fabric.refuse_unrunnable(workflow.to_dict(), workflow.folder, state)
+    return connect()
+
+
 def _connection(
     server: str, token: str | Callable[[], str], ca: str, namespace: str
 ) -> ApiConnection:
