@@ -90,8 +90,8 @@ def source(tmp_path: Path) -> Source:
 
 def test_a_budget_that_cannot_be_met_is_refused_with_the_file(source):
     fake = FakeCluster()
-    fake.refusals = ("it would cost $2",)
-    with pytest.raises(CliError, match=r"flow\.yaml.*it would cost \$2") as refused:
+    fake.refusals = ("spec.budgetUsd: it would cost $2",)
+    with pytest.raises(FilesError, match=r"flow\.yaml:4:\d+: spec.budgetUsd: it would") as refused:
         submission.submit_object(fake, source)
     assert refused.value.code == ExitCode.REFUSED
 

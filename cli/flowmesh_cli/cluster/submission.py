@@ -4,7 +4,7 @@ import msgspec
 
 from flowmesh_api.v1.runs import RunAccepted
 from flowmesh_cli.cluster.gateway import ClusterGateway
-from flowmesh_cli.connection.client import EXIT_CODES
+from flowmesh_cli.connection.client import EXIT_CODES, UNMEETABLE
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.sources import Source
@@ -19,8 +19,9 @@ def submit_object(gateway: ClusterGateway, source: Source) -> RunAccepted:
     """Uploads inputs, creates the object, and waits until the operator has started its run.
 
     Raises:
-        FilesError: the workflow is invalid; each problem has its place in the file.
-        CliError: its budget cannot be met, or the API server or the operator refused it.
+        FilesError: the workflow is invalid, or its terms cannot be met; each problem has its place
+            in the file.
+        CliError: the API server or the operator refused it.
     """
     upload_inputs(gateway, source)
     document = source.document.value
@@ -29,6 +30,8 @@ def submit_object(gateway: ClusterGateway, source: Source) -> RunAccepted:
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
     except ApiError as e:
+        if e.status == UNMEETABLE:
+            raise source.unmeetable(e.message) from None
         where = f"{source.file}: {source.title}"
         raise CliError(e.message, EXIT_CODES[e.status], where=where, remedy=e.remedy) from None
     except FabricUnavailableError as e:

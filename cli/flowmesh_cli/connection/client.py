@@ -11,7 +11,7 @@ from flowmesh_core.errors import SpecError
 from flowmesh_sdk.http.client import ApiConnection, ErrorResponse
 
 T = TypeVar("T")
-_FORBIDDEN = 403
+UNMEETABLE, _FORBIDDEN = 402, 403
 EXIT_CODES = {
     400: ExitCode.USAGE,
     401: ExitCode.NO_FABRIC,
@@ -43,6 +43,10 @@ class FabricUnavailableError(CliError):
         )
 
 
+class UnmeetableError(CliError):
+    """A budget or deadline cannot be met; the message begins with its field."""
+
+
 class AccessDeniedError(CliError):
     """The user lacks the right to see or do that."""
 
@@ -69,7 +73,9 @@ class ApiClient(ApiConnection):
         known = refusal.code in ("", QUOTA)
         code = EXIT_CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
         denied = refusal.status == _FORBIDDEN and not refusal.code
-        kind = AccessDeniedError if denied else CliError
+        kind: type[CliError] = AccessDeniedError if denied else CliError
+        if refusal.status == UNMEETABLE:
+            kind = UnmeetableError
         remedy = refusal.remedy
         for route, command in _COMMANDS.items():
             remedy = remedy.replace(route, command)

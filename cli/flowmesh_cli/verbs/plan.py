@@ -59,7 +59,12 @@ def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_j
     else:
         for found in forecasts:
             show(terminal, found, policies)
-    refusals = [f"{f.namespace}/{f.name}: {r}" for f in forecasts for r in f.refusals]
+    refusals = [
+        line
+        for source, found in zip(sources.workflows, forecasts, strict=True)
+        for line in source.unmeetable("; ".join(found.refusals)).lines
+        if found.refusals
+    ]
     for refusal in refusals:
         terminal.note(f"refused: {refusal}")
     if refusals:

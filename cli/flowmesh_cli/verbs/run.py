@@ -11,7 +11,7 @@ from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_cli.attach import ReachableFabric, attach, query_fabric, require_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
-from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.client import ApiClient, UnmeetableError
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
@@ -154,7 +154,8 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
     """Uploads a workflow's local inputs and submits it; ``submitter`` names the submission.
 
     Raises:
-        FilesError: admission found problems; each has its place in the file.
+        FilesError: admission found problems, or terms that cannot be met; each has its place in
+            the file.
     """
     if isinstance(http, ClusterGateway):
         return submit_object(http, source)
@@ -168,6 +169,8 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
         return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
+    except UnmeetableError as e:
+        raise source.unmeetable(e.message) from None
 
 
 def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
