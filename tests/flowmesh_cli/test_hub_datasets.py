@@ -80,8 +80,6 @@ def test_a_plan_that_resolves_shows_the_bytes_and_what_is_published_already(
     assert " unknown " in planned()
     assert " ? " in planned()
     assert re.search(rf" run .* {len(GSM8K[TEST])} B ", planned("--resolve"))
-    listed = fmesh("list", "--json", cwd=tmp_path)
-    assert json.loads(listed.stdout)["runs"] == []
     assert fmesh("run", flow, cwd=tmp_path).returncode == 0
     assert " hit " in planned("--resolve")
 
@@ -90,3 +88,5 @@ def test_a_plan_that_resolves_shows_the_bytes_and_what_is_published_already(
     done = fmesh("plan", flow, "--resolve", cwd=tmp_path)
     assert done.returncode == ExitCode.USAGE
     assert re.search(r"flow\S*: spec\.inputs\.part: no split 'trian' in openai/gsm8k", done.stderr)
+    (listed,) = json.loads(fmesh("list", "--json", cwd=tmp_path).stdout)["runs"]
+    assert listed["name"] == "flow"  # those that resolved are deleted

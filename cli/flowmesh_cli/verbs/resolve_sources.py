@@ -4,6 +4,7 @@ A worker asks the hub or the bucket, as in a run: by a small run of ``source.res
 is deleted once it has ended.
 """
 
+import secrets
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -41,16 +42,17 @@ def resolve_sources(http: ApiClient, source: Source) -> dict[str, ResolvedSource
     accepted = submit(http, Source(source.file, source.folder, document))
     try:
         status = _wait(http, accepted.uid)
-        if status.phase != Phase.SUCCEEDED:
-            raise _error(source, status, list(found))
+        has_succeeded = status.phase == Phase.SUCCEEDED
         pins = {
             name: http.get(f"/v1/runs/{status.uid}/outputs/{_name(i)}", ResolvedSource)
-            for i, name in enumerate(found)
+            for i, name in enumerate(found if has_succeeded else ())
         }
     except KeyboardInterrupt:
         http.call("POST", f"/v1/runs/{accepted.uid}/cancel")
         raise
     delete_run(http, status)
+    if not has_succeeded:
+        raise _error(source, status, list(found))
     return pins
 
 
@@ -67,10 +69,13 @@ def _document(source: Source, found: Mapping[str, StepPlan]) -> dict[str, Any]:
         for i, (name, step) in enumerate(found.items())
     ]
     spec = {"steps": steps, "outputs": {s["name"]: f"{s['name']}.pin" for s in steps}}
-    if secrets := document["spec"].get("secrets"):
-        spec["secrets"] = secrets
+    if places := document["spec"].get("secrets"):
+        spec["secrets"] = places
     namespace = document["metadata"].get("namespace")
-    metadata = {"name": "resolve", **({"namespace": namespace} if namespace else {})}
+    # A name of its own: an equal document would join the run of another plan, which deletes it.
+    metadata = {"name": f"resolve-{secrets.token_hex(4)}"}
+    if namespace:
+        metadata["namespace"] = namespace
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
