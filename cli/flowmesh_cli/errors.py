@@ -36,13 +36,11 @@ class DeclinedError(CliError):
 
 
 class FilesError(CliError):
-    """Invalid files: one line per problem, as ``file:line:column: field: message``."""
+    """Refused files: one line per problem, as ``file:line:column: field: message``."""
 
-    def __init__(self, lines: list[str]) -> None:
+    def __init__(self, lines: list[str], code: ExitCode = ExitCode.USAGE) -> None:
         count = len(lines)
-        super().__init__(
-            "\n".join(lines), ExitCode.USAGE, remedy="correct them, then run the command again"
-        )
+        super().__init__("\n".join(lines), code, remedy="correct them, then run the command again")
         self.lines = lines
         self.summary = f"{count} problem{'s' if count > 1 else ''}; nothing was started"
 

@@ -26,10 +26,11 @@ from flowmesh_sdk.http.client import ApiConnection
 from flowmesh_sdk.http.transports import ServerTransport
 from flowmesh_sdk.local_inputs import local_inputs, local_path, missing_files, upload
 from flowmesh_sdk.run import Run
+from flowmesh_sdk.workflow_objects import submit_object
 
 T = TypeVar("T")
 SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
-_TERMS, _FORBIDDEN = 402, 403
+_FORBIDDEN = 403
 
 
 class Submittable(Protocol):
@@ -105,6 +106,18 @@ def connect(
     http = ApiConnection.at(owner.url, owner.token)
     http.namespace = namespace
     return Client(http)
+
+
+def connect_for(workflow: Submittable) -> "Client":
+    """Returns a client as :func:`connect`, of a fabric that can run the workflow if it is new.
+
+    Raises:
+        NoFabricError: no worker of this installation could run it; or as :func:`connect`.
+    """
+    state = local_fabric.state_folder()
+    if not os.environ.get(SERVER) and local_fabric.running(state) is None:
+        local_fabric.refuse_unrunnable(workflow.to_dict(), workflow.folder, state)
+    return connect()
 
 
 def _connection(
@@ -270,16 +283,13 @@ class Client:
             return upload(self._http, Path(path), kind, namespace or self.namespace)
 
     def _created(self, workflow: Submittable, objects: ClusterWorkflows, *, resume: bool) -> Run:
-        """Creates a run as an object, which refers to the content of local inputs."""
+        """Creates a run as an object."""
         body = self._prepared(workflow)
-        document = body["document"]
-        refusals = self._asked(workflow, routes.PLAN, ForecastDocument, body).refusals
-        if refusals:
-            raise ApiError("; ".join(refusals), status=_TERMS, where=document["metadata"]["name"])
-        inputs = document["spec"].get("inputs")
-        for name, kind, _ in tuple(local_inputs(inputs)):
-            inputs[name][kind] = body["uploads"][name]
-        return Run(self._http, objects.submit(self._http, document, resume=resume).uid)
+        try:
+            accepted = submit_object(self._http, objects, **body, resume=resume)
+        except InvalidWorkflowError as e:
+            raise workflow.invalid(e.problems) from None
+        return Run(self._http, accepted.uid)
 
     def _prepared(self, workflow: Submittable) -> dict[str, Any]:
         document = workflow.to_dict()

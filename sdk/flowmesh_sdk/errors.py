@@ -22,7 +22,7 @@ class FlowMeshError(Exception):
 
 
 class NoFabricError(FlowMeshError):
-    """No fabric runs here, and none can be started."""
+    """No fabric runs here, and none can be started, or none that could run the workflow."""
 
 
 class FabricUnavailableError(FlowMeshError):

@@ -11,8 +11,9 @@ import importlib.util
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -28,6 +29,10 @@ _START_S = 60.0
 _STOP_S = 30.0
 _POLL_S = 0.05
 _COMMAND = "flowmesh_cli"
+_MODEL_LIBRARY = "torch"
+"""Of each worker extra."""
+_REFUSED = 4
+"""The exit code of ``fmesh`` for what cannot run."""
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -105,6 +110,37 @@ def start(folder: Path) -> Owner:
     return owner
 
 
+def refuse_unrunnable(document: Mapping[str, Any], folder: Path, state: Path) -> None:
+    """Refuses a workflow that no worker of this installation can run, before a fabric is started.
+
+    That is ``fmesh validate``, where no worker extra is installed. Other mistakes are found, with
+    all that admission knows, when the workflow is submitted.
+
+    Args:
+        document: the workflow.
+        folder: where relative paths of its inputs start.
+        state: the folder of the fabric to be.
+
+    Raises:
+        NoFabricError: with the missing libraries and the command that installs them.
+    """
+    if importlib.util.find_spec(_COMMAND) is None or importlib.util.find_spec(_MODEL_LIBRARY):
+        return
+    import subprocess  # noqa: PLC0415 - see start
+
+    command = [sys.executable, "-m", _COMMAND, "validate", "-", "--json", "--local"]
+    done = subprocess.run(
+        [*command, "--state-dir", str(state)],
+        input=msgspec.json.encode(document),
+        capture_output=True,
+        cwd=folder,
+        check=False,
+    )
+    if done.returncode == _REFUSED:
+        error = decode(_refusals, done.stdout).error
+        raise NoFabricError(error.message, where=error.where, remedy=error.remedy)
+
+
 def _stop(process: "subprocess.Popen[bytes]") -> None:
     import subprocess  # noqa: PLC0415
 
@@ -127,4 +163,17 @@ def _is_locked(path: Path) -> bool:
     return False
 
 
+class _Refusal(msgspec.Struct):
+    message: str
+    where: str
+    remedy: str
+
+
+class _RefusalDocument(msgspec.Struct):
+    """What ``fmesh --json`` writes of an error."""
+
+    error: _Refusal
+
+
 _decoder = msgspec.json.Decoder(Owner)
+_refusals = msgspec.json.Decoder(_RefusalDocument)

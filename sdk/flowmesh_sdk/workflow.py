@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_documents.local_paths import is_local
-from flowmesh_sdk.client import Client, connect
+from flowmesh_sdk.client import Client, connect_for
 from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError, file_errors
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.run import Run
@@ -86,15 +86,15 @@ class Workflow:
 
     def validate(self, *, client: Client | None = None) -> list[Problem]:
         """Returns every mistake; none where the fabric would accept it. Nothing runs."""
-        return (client or connect()).validate(self)
+        return (client or connect_for(self)).validate(self)
 
     def plan(self, *, client: Client | None = None) -> Forecast:
         """Predicts what it would cost and take; raises as :meth:`Client.plan`."""
-        return (client or connect()).plan(self)
+        return (client or connect_for(self)).plan(self)
 
     def submit(self, *, client: Client | None = None) -> Run:
         """Starts it and returns at once; raises as :meth:`Client.submit`."""
-        return (client or connect()).submit(self)
+        return (client or connect_for(self)).submit(self)
 
     def run(
         self,

@@ -1,13 +1,14 @@
 """A data set of a hub through the whole fabric: compiled, resolved, fetched and read."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
-from tests.flowmesh_worker.hub import TRAIN, Hub, in_thread
+from tests.flowmesh_worker.hub import GSM8K, TEST, TRAIN, Hub, in_thread
 
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -60,3 +61,32 @@ def test_a_run_reads_rows_from_a_hub_and_an_invalid_address_is_reported(
     assert done.returncode == ExitCode.FAILED
     assert "failed in step inputs.file.pin: bad-input" in done.stderr
     assert "openai/gsm8k has configs main, socratic; say config:" in done.stderr
+
+
+def test_a_plan_that_resolves_shows_the_bytes_and_what_is_published_already(
+    hub: Hub, tmp_path: Path
+) -> None:
+    inputs = {"part": {"dataset": "hf://openai/gsm8k", "config": "main", "split": "test"}}
+    ask = {"name": "ask", "uses": "data.sql", "inputs": {"rows": "inputs.part"}}
+    steps = [{**ask, "with": {"query": "select question from rows"}}]
+    flow = flows.write(tmp_path, "flow", {"inputs": inputs, "steps": steps})
+
+    def planned(*options: str) -> str:
+        done = fmesh("plan", flow, *options, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        (line,) = re.findall(r"inputs\.part +dataset.*", done.stdout)
+        return line
+
+    assert " unknown " in planned()
+    assert " ? " in planned()
+    assert re.search(rf" run .* {len(GSM8K[TEST])} B ", planned("--resolve"))
+    assert fmesh("run", flow, cwd=tmp_path).returncode == 0
+    assert " hit " in planned("--resolve")
+
+    inputs["part"]["split"] = "trian"
+    flow = flows.write(tmp_path, "flow", {"inputs": inputs, "steps": steps})
+    done = fmesh("plan", flow, "--resolve", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert re.search(r"flow\S*: spec\.inputs\.part: no split 'trian' in openai/gsm8k", done.stderr)
+    (listed,) = json.loads(fmesh("list", "--json", cwd=tmp_path).stdout)["runs"]
+    assert listed["name"] == "flow"  # those that resolved are deleted

@@ -1,12 +1,31 @@
 """Which fabric a program gets."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flowmesh_sdk as fm
 from flowmesh_sdk import local_fabric
 
+ASKING: dict[str, Any] = {
+    "apiVersion": "flowmesh.dev/v1alpha1",
+    "kind": "FlowMeshWorkflow",
+    "metadata": {"name": "ask"},
+    "spec": {
+        "inputs": {"base": {"model": "smollm2-135m-instruct"}, "rows": {"rows": [{"q": "a"}]}},
+        "steps": [
+            {
+                "name": "ask",
+                "uses": "llm.generate",
+                "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+                "with": {"prompt": "{{ q }}"},
+            }
+        ],
+    },
+}
+DATA = {"name": "all", "uses": "data.sql", "with": {"query": "select * from rows"}}
 URL = "https://flowmesh.example.com:8470"
 
 
@@ -59,3 +78,44 @@ def test_a_fabric_that_does_not_start_is_reported_with_its_words(tmp_path: Path)
     (tmp_path / "state").write_text("a file is in the way")
     with pytest.raises(fm.NoFabricError, match="did not start: "):
         fm.connect(state_dir=tmp_path / "state")
+
+
+@pytest.fixture
+def base_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Fakes an installation without the worker extras, in child processes too."""
+    libraries = ("torch", "vllm", "transformers", "trl", "peft")
+    hidden = tmp_path / "site"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util\n"
+        "real = importlib.util.find_spec\n"
+        "def find_spec(name, package=None):\n"
+        f"    return None if name in {libraries} else real(name, package)\n"
+        "importlib.util.find_spec = find_spec\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(hidden))
+    real = local_fabric.importlib.util.find_spec
+    monkeypatch.setattr(
+        local_fabric.importlib.util,
+        "find_spec",
+        lambda name: None if name in libraries else real(name),
+    )
+    monkeypatch.setenv("FLOWMESH_STATE_DIR", str(tmp_path / "state"))
+    return tmp_path / "state"
+
+
+def test_a_workflow_that_needs_the_worker_extra_is_refused_before_a_fabric_is_started(
+    base_install: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(folder: Path) -> None:
+        raise AssertionError("a fabric was started")
+
+    monkeypatch.setattr(local_fabric, "start", start)
+    with pytest.raises(fm.NoFabricError, match=r"ask \(llm\.generate\).*torch") as refused:
+        fm.load(ASKING).run()
+    assert refused.value.where == "default/ask"
+    assert f"pip install --python {sys.executable} 'flowmesh-fabric[worker-" in refused.value.remedy
+    assert not base_install.exists()
+    data = {**ASKING["spec"], "steps": [{**DATA, "inputs": {"rows": "inputs.rows"}}]}
+    with pytest.raises(AssertionError, match="a fabric was started"):
+        fm.load({**ASKING, "spec": {**data, "inputs": {"rows": {"rows": [{"q": "a"}]}}}}).run()

@@ -20,6 +20,8 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
         actions: known actions, ``hits`` those of them that are published.
         batches: engine instances that the rest shares.
         worker: where it would run best; empty where no connected worker can run it.
+        fetch_bytes: size of what an import has to fetch, where its source was resolved and tells;
+            with a ``limit`` it may fetch less.
         sure: ``measured`` where the cost model has observed such work, else ``GUESS``.
     """
 
@@ -35,6 +37,7 @@ class PlannedStep(msgspec.Struct, frozen=True, omit_defaults=True):
     worker: str = ""
     sure: str = ""
     detail: str = ""
+    fetch_bytes: int = 0
 
 
 class Forecast(msgspec.Struct, frozen=True):

@@ -9,6 +9,24 @@ Outputs = dict[str, dict[str, Any] | None]
 metrics ``value``; several data sets in a row are ``parts``; None where a step was skipped."""
 
 
+class ResolvedSource(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """What the address of an input means now, as ``source.resolve`` found it: its port ``pin``.
+
+    Attributes:
+        uri: the address.
+        revision: of the content: a commit, an etag, the time of a change.
+        size: its bytes.
+        config, split: of a hub's data set: which part of it; ``files`` are its names and bytes.
+    """
+
+    uri: str
+    revision: str
+    size: int | msgspec.UnsetType = msgspec.UNSET
+    config: str | msgspec.UnsetType = msgspec.UNSET
+    split: str | msgspec.UnsetType = msgspec.UNSET
+    files: list[tuple[str, int]] | msgspec.UnsetType = msgspec.UNSET
+
+
 class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of ``POST /v1/runs`` and of ``POST /v1/plan``.
 
@@ -19,6 +37,7 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         resume: whether an unfinished run of the same document is used.
         submitter: a name of the client's choice for this submission, such as a random one; with it
             the client can leave a run that others submitted too. Empty for none.
+        pins: for a plan: by input, what its address means now. A run resolves all by itself.
     """
 
     document: dict[str, Any]
@@ -26,6 +45,7 @@ class SubmitBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     uploads: dict[str, str] = {}
     resume: bool = True
     submitter: str = ""
+    pins: dict[str, ResolvedSource] = {}
 
 
 class RunAccepted(msgspec.Struct, frozen=True):

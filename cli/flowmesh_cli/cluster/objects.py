@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from flowmesh_cli.cluster.kubeconfig import Kubeconfig
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_sdk.workflow_objects import GROUP, PLURAL, VERSION, Object
 
-GROUP, VERSION, PLURAL = "flowmesh.dev", "v1alpha1", "flowmeshworkflows"
-Object = dict[str, Any]
 T = TypeVar("T")
 
 _CODES = {
@@ -45,20 +44,23 @@ class WorkflowObjects:
 
         self._api = CustomObjectsApi(client)
 
-    def create(self, document: Object) -> Object:
-        """Creates an object.
+    def create(self, document: Object) -> Object | None:
+        """Creates an object; returns None where one of its name exists.
 
         Raises:
-            ExistsError: an object of this name exists.
             CliError: the API server refused it; the message is its own.
         """
         namespace = document["metadata"]["namespace"]
-        return call_api_server(
-            lambda: self._api.create_namespaced_custom_object(
-                GROUP, VERSION, namespace, PLURAL, document, field_manager="fmesh"
-            ),
-            where=f"flowmeshworkflows in {namespace}",
-        )
+        try:
+            created: Object = call_api_server(
+                lambda: self._api.create_namespaced_custom_object(
+                    GROUP, VERSION, namespace, PLURAL, document, field_manager="fmesh"
+                ),
+                where=f"flowmeshworkflows in {namespace}",
+            )
+        except ExistsError:
+            return None
+        return created
 
     def read(self, namespace: str, name: str) -> Object:
         """Returns an object with its status; raises as :meth:`create`."""

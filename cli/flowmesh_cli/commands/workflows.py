@@ -55,6 +55,13 @@ def plan(
     namespace: NamespaceOption = None,
     set_: SetOption = None,
     input_: InputOption = None,
+    resolve: Annotated[
+        bool,
+        typer.Option(
+            "--resolve",
+            help="Ask hubs and buckets first what the inputs' addresses mean now: shows bytes.",
+        ),
+    ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
@@ -63,9 +70,9 @@ def plan(
 
     selection = WorkflowSelection(files, namespace, set_, input_)
     if any(file.suffix == ".jsonl" for file in files):
-        plan_batches(selection, place=place, as_json=json)
+        plan_batches(selection, resolves=resolve, place=place, as_json=json)
     else:
-        plan_files(selection, place=place, as_json=json)
+        plan_files(selection, resolves=resolve, place=place, as_json=json)
 
 
 def graph(

@@ -11,8 +11,8 @@ from flowmesh_core.errors import SpecError
 from flowmesh_sdk.http.client import ApiConnection, ErrorResponse
 
 T = TypeVar("T")
-_FORBIDDEN = 403
-_CODES = {
+UNMEETABLE, _FORBIDDEN = 402, 403
+EXIT_CODES = {
     400: ExitCode.USAGE,
     401: ExitCode.NO_FABRIC,
     402: ExitCode.REFUSED,
@@ -26,6 +26,7 @@ _CODES = {
     500: ExitCode.INTERNAL,
     503: ExitCode.NO_FABRIC,
 }
+"""Of an error response, by its status."""
 
 _COMMANDS = {"GET /v1/services": "`fmesh services list`"}
 """What a remedy of the API calls by its route, as commands."""
@@ -40,6 +41,10 @@ class FabricUnavailableError(CliError):
             ExitCode.NO_FABRIC,
             remedy=remedy or "start one with `fmesh up`, or run the same command again to resume",
         )
+
+
+class UnmeetableError(CliError):
+    """A budget or deadline cannot be met; the message begins with its field."""
 
 
 class AccessDeniedError(CliError):
@@ -66,9 +71,11 @@ class ApiClient(ApiConnection):
             return SpecError(list(refusal.problems))
         # An error with a code is an expected one, whatever its status.
         known = refusal.code in ("", QUOTA)
-        code = _CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
+        code = EXIT_CODES.get(refusal.status, ExitCode.FAILED) if known else ExitCode.FAILED
         denied = refusal.status == _FORBIDDEN and not refusal.code
-        kind = AccessDeniedError if denied else CliError
+        kind: type[CliError] = AccessDeniedError if denied else CliError
+        if refusal.status == UNMEETABLE:
+            kind = UnmeetableError
         remedy = refusal.remedy
         for route, command in _COMMANDS.items():
             remedy = remedy.replace(route, command)

@@ -60,13 +60,23 @@ def call(
     if temperature is not None:
         options["temperature"] = temperature
     request = request_of(endpoint(state_of(state_dir)), model, text, options)
-    response = _post(request)
-    if as_json or request.is_staged:
-        terminal.answer(json.loads(response.read()))
-        return
-    for piece in _pieces(response):
-        terminal.out.print(piece, end="", markup=False)
-    terminal.text()
+    with _post(request) as response:
+        if as_json or request.is_staged:
+            terminal.answer(json.loads(response.read()))
+        else:
+            _print(terminal, response)
+
+
+def _print(terminal: Terminal, response: http.client.HTTPResponse) -> None:
+    """Prints an answer as it comes; what follows it, such as an error, begins on a new line."""
+    has_begun = False
+    try:
+        for piece in _pieces(response):
+            has_begun = has_begun or bool(piece)
+            terminal.out.print(piece, end="", markup=False, emoji=False)
+    finally:
+        if has_begun:
+            terminal.text()
 
 
 def request_of(found: Endpoint, model: str, text: str, options: dict[str, Any]) -> ServiceRequest:
@@ -142,3 +152,8 @@ def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:
         if "error" in event:
             raise CliError(event["error"]["message"], ExitCode.REFUSED)
         yield event["choices"][0]["delta"].get("content") or ""
+    raise CliError(
+        "the answer broke off",
+        ExitCode.NO_FABRIC,
+        remedy="see whether `fmesh serve` still runs, then ask again",
+    )

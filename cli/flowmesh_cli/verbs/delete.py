@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from flowmesh_api.v1.enums import ENDED_PHASES
-from flowmesh_api.v1.runs import DeletedRun, RunSummary
+from flowmesh_api.v1.runs import DeletedRun, RunStatus, RunSummary
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.client import ApiClient
@@ -86,12 +86,17 @@ def _question(runs: Sequence[RunSummary]) -> str:
     return f"delete {count(len(runs), 'run')}, {titles}{more}? They cannot be restored"
 
 
-def _delete(http: ApiClient, run: RunSummary, terminal: Terminal, *, skips: bool) -> bool:
-    """Deletes a run; returns False, with a note, for one that must stay where it ``skips`` it."""
+def delete_run(http: ApiClient, run: RunSummary | RunStatus) -> None:
+    """Deletes a run that has ended; raises ``CliError`` where it has not, or does not exist."""
     if isinstance(http, ClusterGateway):
         http.objects.delete(run.namespace, run.name, run.uid)
+    http.ask("DELETE", f"/v1/runs/{run.uid}", DeletedRun)
+
+
+def _delete(http: ApiClient, run: RunSummary, terminal: Terminal, *, skips: bool) -> bool:
+    """Deletes a run; returns False, with a note, for one that must stay where it ``skips`` it."""
     try:
-        http.ask("DELETE", f"/v1/runs/{run.uid}", DeletedRun)
+        delete_run(http, run)
     except CliError as e:
         if e.code == ExitCode.NOT_FOUND:  # another command has deleted it meanwhile
             return True

@@ -10,7 +10,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.run import put_policies as put
+from flowmesh_cli.verbs.run import set_policies
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.sharing import labels_text, policy_changes, shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
@@ -127,17 +127,13 @@ def put_policies(files: Sequence[Path], *, place: Target, as_json: bool) -> None
     if not sources.policies:
         raise CliError("the files contain no FlowMeshCachePolicy", ExitCode.USAGE)
     with query_fabric(place) as http:
-        before = {p.name: p for p in http.get("/v1/policies", list[CachePolicy])}
-        put(http, sources.policies)
+        changes = set_policies(http, sources.policies)
         current = http.get("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(current)
         return
-    named = {source.document.value["metadata"]["name"] for source in sources.policies}
-    for policy in current:
-        if policy.name in named:
-            change = policy_changes(before.get(policy.name), policy)
-            terminal.text(f"cache policy {policy.name} {change}")
+    for before, after in changes:
+        terminal.text(f"cache policy {after.name} {policy_changes(before, after)}")
 
 
 def delete_policy(name: str, *, place: Target, as_json: bool) -> None:

@@ -30,7 +30,11 @@ _QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass(slots=True)
 class LoadReport:
-    """What was measured."""
+    """What was measured.
+
+    Attributes:
+        errors: the first of each outcome but ``ok``.
+    """
 
     sent: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -39,7 +43,7 @@ class LoadReport:
     tokens: int = 0
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
-    first_error: str = ""
+    errors: dict[str, str] = field(default_factory=dict)
 
     def figures(self) -> dict[str, Any]:
         """Returns the figures by name."""
@@ -51,6 +55,7 @@ class LoadReport:
             "tokens_per_s": round(self.tokens / self.elapsed_s, 1) if self.elapsed_s else 0.0,
             "elapsed_s": round(self.elapsed_s, 1),
             "own_cpu_s": round(self.cpu_s, 2),
+            "errors": self.errors,
         }
 
 
@@ -82,19 +87,25 @@ def load(
     if as_json:
         terminal.answer(report.figures())
     else:
-        _show(terminal, report.figures())
+        _show(terminal, report)
     if not report.outcomes["ok"]:
-        terminal.note(f"no request succeeded; the first: {report.first_error}")
+        terminal.note(f"no request succeeded; the first: {next(iter(report.errors.values()))}")
         refused = any(name.startswith("http_") for name in report.outcomes)
         raise typer.Exit(ExitCode.REFUSED if refused else ExitCode.NO_FABRIC)
 
 
-def _show(terminal: Terminal, figures: dict[str, Any]) -> None:
-    for name, value in figures.items():
+def _show(terminal: Terminal, report: LoadReport) -> None:
+    for name, value in report.figures().items():
+        if name == "errors":
+            continue
         shown = (
             ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         )
         terminal.text(f"{name:<14} {shown}")
+    if report.outcomes["ok"]:
+        for name, error in report.errors.items():
+            count = f"{report.outcomes[name]} of {report.sent}"
+            terminal.note(f"{name} ({count}), the first: {error}")
 
 
 def seconds(text: str) -> float:
@@ -170,7 +181,7 @@ class _Load:
         if outcome == "ok":
             self._report.latencies_s.append(time.monotonic() - began_s)
         else:
-            self._report.first_error = self._report.first_error or error
+            self._report.errors.setdefault(outcome, error)
 
     async def _read(self, response: Any, began_s: float) -> str:
         first, outcome = True, "broken_off"

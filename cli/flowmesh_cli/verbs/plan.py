@@ -20,10 +20,12 @@ from flowmesh_cli.verbs.preflight import (
     refuse_batch_that_no_worker_here_can_run,
     refuse_what_no_worker_here_can_run,
 )
+from flowmesh_cli.verbs.resolve_sources import resolve_sources
 from flowmesh_cli.verbs.run import checked
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.sharing import shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_core.graph.external import RESOLVE
 from flowmesh_core.sharing.scopes import is_shared
 
 UNKNOWN = "?"
@@ -33,40 +35,56 @@ _WORKERS_TIMEOUT_S = 20.0
 _POLL_S = 0.1
 
 
-def plan_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
-    """Shows forecasts; exits with ``REFUSED`` where a budget or deadline cannot be met."""
+def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_json: bool) -> None:
+    """Shows forecasts; exits with ``REFUSED`` where a budget or deadline cannot be met.
+
+    Args:
+        chosen: the workflows.
+        resolves: whether to ask hubs and buckets what the inputs' addresses mean now.
+        place: the fabric.
+        as_json: whether to answer in JSON.
+    """
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
     refuse_what_no_worker_here_can_run(sources, place)
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
         if not place.is_cluster:  # a cluster's pools may grow from zero
             _wait_for_workers(session.http)
-        forecasts = [forecast(session.http, source) for source in sources.workflows]
+        pins = [resolve_sources(session.http, s) if resolves else {} for s in sources.workflows]
+        pairs = zip(sources.workflows, pins, strict=True)
+        forecasts = [forecast(session.http, source, found) for source, found in pairs]
         policies = session.http.where_allowed("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(forecasts)
     else:
         for found in forecasts:
             show(terminal, found, policies)
-    refusals = [f"{f.namespace}/{f.name}: {r}" for f in forecasts for r in f.refusals]
+    refusals = [
+        line
+        for source, found in zip(sources.workflows, forecasts, strict=True)
+        for line in source.unmeetable("; ".join(found.refusals)).lines
+        if found.refusals
+    ]
     for refusal in refusals:
         terminal.note(f"refused: {refusal}")
     if refusals:
         raise typer.Exit(ExitCode.REFUSED)
 
 
-def plan_batches(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> None:
+def plan_batches(
+    chosen: WorkflowSelection, *, resolves: bool, place: Target, as_json: bool
+) -> None:
     """Shows forecasts and quotes of files of OpenAI's requests.
 
     Raises:
         CliError: a file is not one, options for workflows are given, or no worker of this
             installation can answer it.
     """
-    if chosen.namespaces or chosen.settings or chosen.inputs:
+    if chosen.namespaces or chosen.settings or chosen.inputs or resolves:
         raise CliError(
-            "files of requests have no parameters, and their namespace is the user's",
+            "files of requests have no parameters or inputs, and their namespace is the user's",
             ExitCode.USAGE,
-            where="--namespace, --set and --input",
+            where="--namespace, --set, --input and --resolve",
             remedy="leave them out",
         )
     terminal = Terminal(as_json=as_json)
@@ -116,10 +134,15 @@ def show(
         "cost",
         "time",
         "sure",
-        "",
     ]
     rows = [_row(step) for step in forecast.steps]
-    terminal.table(headings, rows, right="actions hits batches cost time")
+    if resolved := {s.path.removesuffix(".pin") for s in forecast.steps if s.engine == RESOLVE}:
+        headings.append("fetches")
+        for row, step in zip(rows, forecast.steps, strict=True):
+            row.append(_fetches(step) if step.path in resolved else "-")
+    details = [step.detail or place(step.worker) for step in forecast.steps]
+    rows = [[*row, detail] for row, detail in zip(rows, details, strict=True)]
+    terminal.table([*headings, ""], rows, right="actions hits batches cost time fetches")
     terminal.text(
         f"  {formatting.count(forecast.actions, 'known action')}, "
         f"{formatting.count(forecast.hits, 'hit')}, {_sums(forecast)}"
@@ -168,8 +191,14 @@ def _row(step: PlannedStep) -> list[str]:
         cost if runs else "-",
         time_s if runs else "-",
         step.sure if known else "not yet",
-        step.detail or place(step.worker),
     ]
+
+
+def _fetches(step: PlannedStep) -> str:
+    """Returns the bytes that an import has to fetch, as far as they are known."""
+    if step.expect in _RUNS_NOTHING:
+        return "-"
+    return formatting.size(step.fetch_bytes) if step.fetch_bytes else UNKNOWN
 
 
 def place(worker: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 import typer
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
-from flowmesh_api.v1.fabric import FabricStatus
+from flowmesh_api.v1.fabric import CachePolicy, FabricStatus
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_cli.attach import ReachableFabric, attach, query_fabric, require_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.cluster.submission import submit_object
-from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.client import ApiClient, UnmeetableError
 from flowmesh_cli.connection.run_lookup import find_run
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import FilesError
@@ -24,6 +24,7 @@ from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run_summary import show_end
 from flowmesh_cli.verbs.validate import compile_sources
 from flowmesh_cli.views.runs import show_failure, show_outputs
+from flowmesh_cli.views.sharing import policy_changes
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, Sources, need_workflows, read_sources
 from flowmesh_cli.workflows.upload import upload_inputs
@@ -31,6 +32,7 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
 
 _WAIT_FOR_OTHERS_S = 0.2
+_POLICIES = "/v1/policies"
 
 
 def run_files(
@@ -61,9 +63,9 @@ def run_files(
         if not session.is_owner and (unused := options.unused_text()):
             terminal.note(unused)
         if policies:
-            put_policies(session.http, sources.policies)
+            note_replaced_policies(terminal, set_policies(session.http, sources.policies))
         else:
-            session.http.call("PUT", "/v1/policies", query={"only": True}, document=[])
+            remove_policies(session.http, terminal)
         submitter = secrets.token_hex(8)
         accepted = [submit(session.http, s, submitter) for s in sources.workflows]
         for run in accepted:
@@ -82,7 +84,7 @@ def submit_files(chosen: WorkflowSelection, *, place: Target, as_json: bool) -> 
     terminal = Terminal(as_json=as_json)
     sources = checked(chosen)
     with require_fabric(place) as http:
-        put_policies(http, sources.policies)
+        note_replaced_policies(terminal, set_policies(http, sources.policies))
         accepted = [submit(http, s) for s in sources.workflows]
     if as_json:
         terminal.answer(accepted)
@@ -154,7 +156,8 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
     """Uploads a workflow's local inputs and submits it; ``submitter`` names the submission.
 
     Raises:
-        FilesError: admission found problems; each has its place in the file.
+        FilesError: admission found problems, or terms that cannot be met; each has its place in
+            the file.
     """
     if isinstance(http, ClusterGateway):
         return submit_object(http, source)
@@ -168,13 +171,42 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
         return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
         raise FilesError(source.lines(e.problems)) from None
+    except UnmeetableError as e:
+        raise source.unmeetable(e.message) from None
 
 
-def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:
-    """Sets cache policies; existing runs keep the rules that they were admitted with."""
+def set_policies(
+    http: ApiClient, policies: Sequence[Source]
+) -> list[tuple[CachePolicy | None, CachePolicy]]:
+    """Sets cache policies; existing runs keep the rules that they were admitted with.
+
+    Returns:
+        Each with the one of its name that was there, if there was one.
+    """
     rules = [source.policy.rule() for source in policies if source.policy is not None]
-    if rules:
-        http.call("PUT", "/v1/policies", document=rules)
+    if not rules:
+        return []
+    before = {p.name: p for p in http.get(_POLICIES, list[CachePolicy])}
+    after = {p.name: p for p in http.ask("PUT", _POLICIES, list[CachePolicy], document=rules)}
+    return [(before.get(rule.name), after[rule.name]) for rule in rules]
+
+
+def note_replaced_policies(
+    terminal: Terminal, policies: Iterable[tuple[CachePolicy | None, CachePolicy]]
+) -> None:
+    """Writes what has changed of the policies that were there."""
+    for before, after in policies:
+        if before is not None and before != after:
+            terminal.note(f"cache policy {after.name} {policy_changes(before, after)}")
+
+
+def remove_policies(http: ApiClient, terminal: Terminal) -> None:
+    """Removes all cache policies, and says which."""
+    names = [p.name for p in http.get(_POLICIES, list[CachePolicy])]
+    http.ask("PUT", _POLICIES, list[CachePolicy], query={"only": True}, document=[])
+    if names:
+        noun = "policies" if len(names) > 1 else "policy"
+        terminal.note(f"removed the cache {noun} {', '.join(names)} (--no-policies)")
 
 
 def follow(

@@ -4,6 +4,7 @@ The document is stored with its positions, so that every problem, also one that 
 later, is shown as ``file:line:column``.
 """
 
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,6 +62,16 @@ class Source:
         """Formats problems as ``file:line:column: field: message``, in order of line."""
         located = sorted(map(self.document.locate, problems), key=lambda p: (p.line, p.column))
         return [problem_line(self.file, p) for p in located]
+
+    def unmeetable(self, refusals: str) -> FilesError:
+        """Returns the error for terms that cannot be met.
+
+        Args:
+            refusals: the control plane's, such as ``spec.budgetUsd: at least …; spec.deadline: …``.
+        """
+        fields = (text.partition(": ") for text in re.split(r"; (?=spec\.)", refusals))
+        lines = self.lines(Problem(path, message) for path, _, message in fields)
+        return FilesError(lines, ExitCode.REFUSED)
 
 
 def problem_line(file: str, problem: Problem) -> str:

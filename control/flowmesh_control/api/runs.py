@@ -135,7 +135,7 @@ class RunHandlers:
                 where="runs",
                 remedy="create one: `fmesh submit FILE`, or `kubectl create -f FILE`",
             )
-        submission = await self._submission(call)
+        submission = self._submission(call, await read_body(call.request, _submit_decoder))
         check = flag(call.request, "check")
         accepted = await self._commands.submit(replace(submission, check_terms=check))
         call.note(accepted.uid)
@@ -143,8 +143,9 @@ class RunHandlers:
 
     async def plan(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/plan`` → :class:`Forecast`."""
-        compiled = await self._admission.compile(await self._submission(call))
-        return json_response(await self._planner.forecast(compiled))
+        body = await read_body(call.request, _submit_decoder)
+        compiled = await self._admission.compile(self._submission(call, body))
+        return json_response(await self._planner.forecast(compiled, body.pins))
 
     async def list(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs?namespace=`` → a list of :class:`RunSummary`, oldest first."""
@@ -230,9 +231,8 @@ class RunHandlers:
         """``GET /v1/runs/{uid}/receipt`` → :class:`Receipt`."""
         return json_response(await self._views.receipt(call.uid))
 
-    async def _submission(self, call: AuthorizedRequest) -> Submission:
+    def _submission(self, call: AuthorizedRequest, body: SubmitBody) -> Submission:
         """Returns the body's submission, for the namespace that was authorized."""
-        body = await read_body(call.request, _submit_decoder)
         return Submission(
             document=body.document,
             namespace=call.namespace,

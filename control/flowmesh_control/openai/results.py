@@ -16,6 +16,7 @@ from flowmesh_control.openai.records import BatchIndex, BatchRecord, ErrorLine
 from flowmesh_control.queries.downloads import manifest_of, read_beside_others
 from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_core.decoding import decode
+from flowmesh_core.openai.errors import without_number_as_code
 from flowmesh_store.blobs import BlobViews
 
 _OK = 200
@@ -145,7 +146,7 @@ def _response(row: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _line(batch: BatchRecord, number: int, custom_id: str, response: dict[str, Any]) -> bytes:
-    body = response["body"]
+    body = without_number_as_code(response["body"])
     if "created" in body:
         body = {**body, "created": int(batch.created_s)}
     name = f"{batch.id.removeprefix('batch_')}-{number}"

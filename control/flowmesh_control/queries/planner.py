@@ -15,6 +15,7 @@ from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
+from flowmesh_control.queries.resolved_sources import Pins, fetch_bytes, with_pins
 from flowmesh_control.queries.step_costs import OpenFleet, StepCost, StepCosts
 from flowmesh_control.runs.admission import Compiled
 from flowmesh_core.autoscaling.pool_model import PoolView
@@ -29,6 +30,7 @@ from flowmesh_core.units import Digest, usd_text
 from flowmesh_store.action_cache import ActionCache
 
 PLAN_UID = "plan"
+_NO_PINS: Pins = {}
 CHECK_S = 10.0
 """A workflow whose forecast takes longer is accepted unchecked: its run ends at its terms."""
 
@@ -79,15 +81,22 @@ class Planner:
                 if forecast.refusals:
                     raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)
 
-    async def forecast(self, compiled: Compiled) -> Forecast:
-        """Returns the expected hits, cost, time and energy of a compiled workflow."""
+    async def forecast(self, compiled: Compiled, pins: Pins = _NO_PINS) -> Forecast:
+        """Returns the expected hits, cost, time and energy of a compiled workflow.
+
+        Args:
+            compiled: the workflow.
+            pins: what is known of sources that the run will resolve.
+        """
+        compiled = with_pins(compiled, pins) if pins else compiled
+        to_fetch = {f"inputs.{name}": fetch_bytes(pin) for name, pin in pins.items()}
         scratch = await self._walk(compiled)
         run = scratch.runs[PLAN_UID]
         plan = compiled.plan
         predicted = StepCosts(self._state, scratch, run, self._open_fleet(plan.namespace))
         costs = {step.plan.path: predicted.of(step) for step in run.steps.values()}
         steps = [
-            _planned(step, cost, self._missing(step, cost, plan.namespace))
+            _planned(step, cost, self._missing(step, cost, plan.namespace), to_fetch)
             for step, cost in zip(run.steps.values(), costs.values(), strict=True)
         ]
         nanousd = sum(s.nanousd for s in steps)
@@ -205,7 +214,9 @@ def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
     return None if compiled.scopes.unattributed and foreign else result
 
 
-def _planned(step: StepRun, cost: StepCost, missing: str) -> PlannedStep:
+def _planned(
+    step: StepRun, cost: StepCost, missing: str, to_fetch: Mapping[str, int]
+) -> PlannedStep:
     known = len(step.parts)
     done = sum(p.result is not None for p in step.parts.values())
     expect = {
@@ -230,6 +241,7 @@ def _planned(step: StepRun, cost: StepCost, missing: str) -> PlannedStep:
         worker=", ".join(sorted(cost.workers)),
         sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else GUESS),
         detail=detail,
+        fetch_bytes=to_fetch.get(step.plan.path, 0) if expect == "run" else 0,
     )
 
 

@@ -51,6 +51,11 @@ _SOURCES = {
 _REMOTE = ("s3://", "https://", "hf://")
 
 
+def pin_path(name: str) -> str:
+    """Returns the path of the step that resolves an input's address."""
+    return f"inputs.{name}.pin"
+
+
 def read_inputs(scope: CompileContext) -> None:
     """Reads every input of the workflow into the scope; those with problems as None."""
     for name, spec in scope.workflow.spec.inputs.items():
@@ -286,7 +291,7 @@ def _imported(
     if fixed:
         given |= part
     else:
-        pin = f"{path}.pin"
+        pin = pin_path(name)
         pin_params = {"uri": params["uri"], "kind": kind, **part}
         steps = (_step(pin, resolve, pin_params, secrets=secrets, reuse="run"),)
         edges = (Edge("pin", PortKind.BLOB.value, (StepSource(pin, "pin"),)),)

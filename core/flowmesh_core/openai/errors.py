@@ -41,6 +41,17 @@ class OpenAiError(FlowMeshError):
         return {"error": error}
 
 
+def without_number_as_code(body: dict[str, Any]) -> dict[str, Any]:
+    """Returns a response's body whose error has no number as its code.
+
+    OpenAI's codes are texts or null, and its client declares them so; vLLM repeats the status.
+    """
+    error = body.get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), int):
+        return body
+    return {**body, "error": {**error, "code": None}}
+
+
 def unknown_parameter(param: str) -> OpenAiError:
     """Returns the error of a parameter that this API does not accept."""
     return OpenAiError(f"Unknown parameter: '{param}'.", param=param, code="unknown_parameter")

@@ -88,6 +88,14 @@ class ApiConnection:
         """
         return self.ask("GET", path, kind, query=query)
 
+    def find(self, path: str, kind: type[T]) -> T | None:
+        """Reads a document as :meth:`get`; returns None where there is none."""
+        response = self._send("GET", path, {})
+        if response.status == http.HTTPStatus.NOT_FOUND:
+            response.read()
+            return None
+        return self._decoded(f"GET {path}", self._read_body(response), kind)
+
     def ask(
         self,
         method: str,
@@ -114,10 +122,7 @@ class ApiConnection:
             content_type=content_type,
             takes_long=takes_long,
         )
-        try:
-            return decode(msgspec.json.Decoder(kind), answer)
-        except msgspec.DecodeError as e:
-            raise self.misread(f"{method} {path}", e) from e
+        return self._decoded(f"{method} {path}", answer, kind)
 
     def call(
         self,
@@ -155,6 +160,12 @@ class ApiConnection:
             method, path, query or {}, document=document, body=body, content_type=content_type
         )
         return self._read_body(response)
+
+    def _decoded(self, request: str, answer: bytes, kind: type[T]) -> T:
+        try:
+            return decode(msgspec.json.Decoder(kind), answer)
+        except msgspec.DecodeError as e:
+            raise self.misread(request, e) from e
 
     def _read_body(self, response: http.client.HTTPResponse) -> bytes:
         data = response.read()

@@ -1,12 +1,17 @@
-"""``fmesh load`` and ``call``: what they say where nothing succeeds, and of staged services."""
+"""``fmesh load`` and ``call``: what they say of failures, and of staged services."""
 
+import contextlib
+import itertools
 import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
+from rich.console import Console
 from typer.testing import CliRunner
 
 from flowmesh_cli.exit_codes import ExitCode
@@ -30,14 +35,44 @@ class Router(BaseHTTPRequestHandler):
         pass
 
 
-@pytest.fixture
-def router() -> Iterator[str]:
-    with HTTPServer(("127.0.0.1", 0), Router) as server:
+class BreakingRouter(BaseHTTPRequestHandler):
+    """Begins an answer and ends it as ``ending`` says; refuses each other request."""
+
+    ending = b""
+    refuses = itertools.repeat(False)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if next(self.refuses):
+            body = json.dumps({"error": {"message": "the queue of 'm' is full"}}).encode()
+            self.send_response(429)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'data: {"choices": [{"delta": {"content": ":key: The capital"}}]}\n\n')
+        self.wfile.write(self.ending)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/v1"
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def router() -> Iterator[str]:
+    with serving(Router) as url:
+        yield url
 
 
 def write_endpoint(folder: Path, url: str) -> None:
@@ -87,3 +122,55 @@ def test_a_service_with_stages_takes_objects_alone(tmp_path: Path, command: list
     assert done.exit_code == ExitCode.USAGE
     assert "'ask-docs' is a service with stages, which takes a JSON object: got " in done.stderr
     assert "the line with curl that `fmesh serve` has printed names them" in done.stderr
+
+
+def ask(folder: Path, ending: bytes) -> Result:
+    """Asks a model whose answer begins, and then ends so."""
+    handler = type("Handler", (BreakingRouter,), {"ending": ending})
+    with serving(handler) as url:
+        write_endpoint(folder, url)
+        return CliRunner().invoke(app, ["call", "m", "What?", "--state-dir", str(folder)])
+
+
+def test_an_error_within_an_answer_is_on_a_line_of_its_own(tmp_path: Path) -> None:
+    done = ask(tmp_path, b'data: {"error": {"message": "the engine ended"}}\n\n')
+    assert done.exit_code == ExitCode.REFUSED
+    assert done.output == ":key: The capital\nerror: the engine ended\n"
+
+
+def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path) -> None:
+    done = ask(tmp_path, b"")
+    assert done.exit_code == ExitCode.NO_FABRIC
+    assert done.output.startswith(":key: The capital\nerror: the answer broke off\nremedy: ")
+
+
+def test_a_call_that_is_interrupted_ends_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = Console.print
+
+    def printed(self: Console, *words: str, **options: Any) -> None:
+        text(self, *words, **options)
+        if words == (":key: The capital",):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Console, "print", printed)
+    done = ask(tmp_path, b"data: [DONE]\n\n")
+    assert done.exit_code == ExitCode.INTERRUPTED
+    assert done.output == ":key: The capital\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_load_of_which_some_is_refused_says_why(tmp_path: Path, as_json: bool) -> None:
+    answer = {"ending": b"data: [DONE]\n\n", "refuses": itertools.cycle([False, True])}
+    words = ["load", "m", "--rate", "100", "--for", "0.04s", "--state-dir", str(tmp_path)]
+    with serving(type("Handler", (BreakingRouter,), answer)) as url:
+        write_endpoint(tmp_path, url)
+        done = CliRunner().invoke(app, [*words, *(["--json"] if as_json else [])])
+    assert done.exit_code == ExitCode.OK
+    if as_json:
+        found = json.loads(done.stdout)
+        assert (found["ok"], found["http_429"]) == (2, 2)
+        assert found["errors"] == {"http_429": "HTTP 429: the queue of 'm' is full"}
+    else:
+        assert done.stderr == "http_429 (2 of 4), the first: HTTP 429: the queue of 'm' is full\n"

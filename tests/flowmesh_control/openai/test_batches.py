@@ -51,6 +51,7 @@ async def test_a_batch_runs_from_the_file_to_its_results(
         ("no", 400),
     ]
     assert errors[1]["response"]["body"]["error"]["param"] == "priority"
+    assert errors[3]["response"]["body"]["error"]["code"] is None  # the engine wrote 400
     status = await fabric.call("GET", f"/v1/runs/{batch.id.replace('_', '-')}")
     assert status["phase"] == "Succeeded"
     assert status["budget_nanousd"] == 5_000_000_000

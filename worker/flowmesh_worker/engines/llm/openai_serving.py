@@ -26,7 +26,7 @@ _SEEDS = 2**62
 """Seeds are taken modulo this, since vLLM adds the number of a choice to them, and takes -1 as no
 seed."""
 _GREEDY_BELOW = 1e-5
-_ERROR_EVENT = 'data: {"error":'
+ERROR_EVENT = 'data: {"error":'
 _OK = 200
 _NOT_FOUND = 404
 
@@ -133,7 +133,7 @@ class OpenAiServing:
         async with contextlib.aclosing(events):
             first = True
             async for event in events:
-                if first and event.startswith(_ERROR_EVENT):
+                if first and event.startswith(ERROR_EVENT):
                     yield _error_answer(event)
                     return
                 first = False

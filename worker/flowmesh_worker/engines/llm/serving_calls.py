@@ -1,6 +1,7 @@
 """Answers calls of services with the vLLM engine that also runs an instance's attempts.
 
-A call's events and bodies are vLLM's own, by :class:`OpenAiServing`. The tokens of a stream are
+A call's events and bodies are vLLM's own, by :class:`OpenAiServing`, but for the code of an error,
+which is a number there and a text or null in OpenAI's API. The tokens of a stream are
 read from the event with its usage, which vLLM sends last; a client that did not ask for that event
 does not get it.
 """
@@ -12,13 +13,20 @@ from typing import Any
 import msgspec
 
 from flowmesh_core.decoding import decode
+from flowmesh_core.openai.errors import without_number_as_code
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_worker.engine_api import ServingAnswer, ServingCall
 from flowmesh_worker.engines.llm.embedding import EmbeddingBackend
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
-from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
+from flowmesh_worker.engines.llm.openai_serving import (
+    ERROR_EVENT,
+    OpenAiAnswer,
+    OpenAiCall,
+    OpenAiServing,
+)
 from flowmesh_worker.engines.llm.requests import Backend
 
+_ERROR_EVENT = ERROR_EVENT.encode()
 _NAMES_MAX = 16
 _DATA = b"data: "
 _DONE = b"[DONE]"
@@ -70,7 +78,7 @@ class ServingCalls:
         usage = answer.body.get("usage") or {}
         return ServingAnswer(
             answer.status,
-            msgspec.json.encode(answer.body),
+            msgspec.json.encode(without_number_as_code(answer.body)),
             int(usage.get("prompt_tokens") or 0),
             int(usage.get("completion_tokens") or 0),
         )
@@ -84,14 +92,15 @@ class ServingCalls:
         async with contextlib.aclosing(events):  # type: ignore[type-var]
             async for event in events:
                 if isinstance(event, OpenAiAnswer):
-                    yield ServingAnswer(event.status, msgspec.json.encode(event.body))
+                    body = without_number_as_code(event.body)
+                    yield ServingAnswer(event.status, msgspec.json.encode(body))
                     return
                 usage = _usage(event)
                 if usage is not None:
                     end = usage
                     if not wants_usage:
                         continue
-                yield event
+                yield _error_event(event) if event.startswith(_ERROR_EVENT) else event
         yield end
 
     async def _serving(self, call: ServingCall) -> OpenAiServing:
@@ -111,6 +120,12 @@ class ServingCalls:
 def _openai_call(call: ServingCall, *, with_usage: bool = False) -> OpenAiCall:
     body = {**call.body, "stream_options": {"include_usage": True}} if with_usage else call.body
     return OpenAiCall(call.path, body, call.call_id, call.cache_salt, call.priority, call.seed)
+
+
+def _error_event(event: bytes) -> bytes:
+    """Returns an event that ends a stream with vLLM's error, in OpenAI's shape."""
+    body = without_number_as_code(decode(_objects, event.removeprefix(_DATA)))
+    return _DATA + msgspec.json.encode(body) + b"\n\n"
 
 
 def _usage(event: bytes) -> ServingAnswer | None:
