@@ -24,7 +24,14 @@ _NAME_CHARS = 55
 """Of a name before the suffix that makes it unique; a label has at most 63 characters."""
 _NOT_FOUND, _CONFLICT, _WRONG = 404, 409, 422
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_BEARER = "Bearer "
+
+def bearer_token(header: str) -> str:
+    """Returns the token of an ``Authorization`` header; empty where its scheme is another.
+
+    Kubernetes' client writes the scheme in lower case in a pod, and as ``Bearer`` elsewhere.
+    """
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 class ClusterWorkflows:
@@ -66,13 +73,14 @@ class ClusterWorkflows:
         """
         self._load()
         header: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        if not header.startswith(_BEARER):
+        token = bearer_token(header)
+        if not token:
             raise FlowMeshError(
                 "the kubeconfig has no token, and the gateway takes only tokens",
                 where=f"context {self._context or 'current'}",
                 remedy="pass token=…, of `kubectl create token NAME --audience flowmesh`",
             )
-        return header.removeprefix(_BEARER).strip()
+        return token
 
     def submit(self, http: ApiConnection, document: Object, *, resume: bool) -> RunAccepted:
         """Creates the object of a workflow, and returns its run once the operator has accepted it.
