@@ -10,6 +10,8 @@ from typing import Any
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json, until
 
+BASE_IMAGE = "localhost/flowmesh-operator:e2e"
+"""Has what the base distribution needs, and the extra ``[cluster]``."""
 _CLIENT = "client"
 _FOLDER = "/client"
 
@@ -44,7 +46,12 @@ class ClientPod:
     name: str
 
     def start(
-        self, image: str, arguments: Sequence[str], env: Mapping[str, str], files: str = _CLIENT
+        self,
+        image: str,
+        arguments: Sequence[str],
+        env: Mapping[str, str],
+        files: str = _CLIENT,
+        account: str = "default",
     ) -> None:
         """Starts the client.
 
@@ -53,6 +60,7 @@ class ClientPod:
             arguments: of the script.
             env: of the script.
             files: the ConfigMap that :func:`give_client` has made.
+            account: the pod's service account.
         """
         container: dict[str, Any] = {
             "name": _CLIENT,
@@ -70,6 +78,7 @@ class ClientPod:
                 "metadata": {"name": self.name, "namespace": self.namespace},
                 "spec": {
                     "restartPolicy": "Never",
+                    "serviceAccountName": account,
                     "containers": [container],
                     "volumes": [{"name": _CLIENT, "configMap": {"name": files}}],
                 },

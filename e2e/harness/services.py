@@ -4,13 +4,12 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from e2e.harness.client_pod import ClientPod, give_client
+from e2e.harness.client_pod import BASE_IMAGE, ClientPod, give_client
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import PATIENCE, Json
 from e2e.harness.user import User
 
 _CLIENT = Path(__file__).parent / "service_client.py"
-_IMAGE = "localhost/flowmesh-operator:e2e"
 
 
 @dataclass
@@ -89,7 +88,7 @@ class Service:
             "SERVICE": f"{self.namespace}/{self.name}",
             "FABRIC": NAMESPACE,
         }
-        self._pod(pod).start(_IMAGE, arguments, env)
+        self._pod(pod).start(BASE_IMAGE, arguments, env)
 
     def log(self, pod: str) -> str:
         """Returns what a client pod has printed."""

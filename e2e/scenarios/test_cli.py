@@ -1,4 +1,7 @@
-"""``kubectl fmesh`` with a user's own rights, through the API server to the leader's pod."""
+"""``kubectl fmesh``, and a program with the Python client, with a user's own rights.
+
+The command goes through the API server to the leader's pod, the program through the gateway.
+"""
 
 import json
 from collections.abc import Callable
@@ -6,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from e2e.harness.client_pod import BASE_IMAGE, ClientPod, give_client
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import until
 from e2e.harness.user import User
 
+PROGRAM = Path(__file__).parents[1] / "harness" / "python_client.py"
+NOT_FOUND = 5
 FLOW = {
     "inputs": {"rows": {"dataset": "./rows.jsonl"}},
     "steps": [
@@ -54,6 +60,32 @@ def test_a_user_runs_a_workflow_from_files_and_reads_its_outputs(
     for words in (("receipt",), ("why", "sum"), ("logs",), ("lineage", "sums/total")):
         done = user.fmesh(*words)
         assert done.returncode == 0, (words, done.stderr)
+
+
+def test_a_user_deletes_a_run_with_its_object(user: User) -> None:
+    (run,) = user.answer("run", "sums.yaml")["runs"]
+    (deleted,) = user.answer("delete", "sums", "--yes")["deleted"]
+    assert deleted["uid"] == run["uid"]
+    assert (
+        user.fabric.kube.run("get", "fmw", f"--namespace={user.namespace}", "--output=name") == ""
+    )
+    assert user.fmesh("status", run["uid"]).returncode == NOT_FOUND
+
+
+def test_a_program_in_a_pod_runs_a_workflow_with_the_rights_of_its_account(user: User) -> None:
+    kube, where = user.fabric.kube, f"--namespace={user.namespace}"
+    give_client(user.fabric, user.namespace, PROGRAM, "flowmesh-gateway-tls")
+    program = ClientPod(user.fabric, user.namespace, "program")
+    arguments = [(user.folder / "sums.yaml").read_text()]
+    program.start(BASE_IMAGE, arguments, {"FABRIC": NAMESPACE}, account="user")
+    found = program.result(240.0)
+    assert found["rows"] == [{"total": 42}]
+    assert (found["phase"], found["namespace"]) == ("Succeeded", user.namespace)
+    made = kube.get("fmw", "sums", where)
+    assert made["metadata"]["uid"] == found["uid"], "the object stays"
+    stranger = ClientPod(user.fabric, user.namespace, "stranger")
+    stranger.start(BASE_IMAGE, arguments, {"FABRIC": NAMESPACE})
+    until(lambda: "may not" in stranger.log() or "forbidden" in stranger.log(), "it is refused", 60)
 
 
 def test_a_user_cannot_submit_to_a_namespace_of_another_tenant(

@@ -14,7 +14,15 @@ from flowmesh_sdk.workflow_objects import GROUP, PLURAL, VERSION, Object
 T = TypeVar("T")
 _CONFLICT = 409
 _POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-_BEARER = "Bearer "
+
+
+def bearer_token(header: str) -> str:
+    """Returns the token of an ``Authorization`` header; empty where its scheme is another.
+
+    Kubernetes' client writes the scheme in lower case in a pod, and as ``Bearer`` elsewhere.
+    """
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""
 
 
 class ClusterWorkflows:
@@ -56,13 +64,14 @@ class ClusterWorkflows:
         """
         self._load()
         header: str = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        if not header.startswith(_BEARER):
+        token = bearer_token(header)
+        if not token:
             raise FlowMeshError(
                 "the kubeconfig has no token, and the gateway takes only tokens",
                 where=f"context {self._context or 'current'}",
                 remedy="pass token=…, of `kubectl create token NAME --audience flowmesh`",
             )
-        return header.removeprefix(_BEARER).strip()
+        return token
 
     def create(self, document: Object) -> Object | None:
         """Creates an object; returns None where one of its name exists.

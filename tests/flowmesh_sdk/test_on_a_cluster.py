@@ -21,6 +21,7 @@ from tests.flowmesh_control.fabric import API_TOKEN, workflow
 import flowmesh_sdk as fm
 from flowmesh_control.runs.admission import Submission
 from flowmesh_control.settings import ControlSettings
+from flowmesh_sdk import cluster_workflows
 
 pytest.importorskip("kubernetes", reason="the extra [cluster]")
 
@@ -162,6 +163,22 @@ async def test_what_the_operator_or_the_api_server_refuses_is_raised_with_its_wo
         with pytest.raises(fm.ApiError, match="flowmeshworkflows is forbidden") as forbidden:
             await on(lambda c: c.submit(fm.load(document())), token=API_TOKEN)
         assert forbidden.value.status == 403
+
+
+def test_a_program_in_a_pod_has_the_token_of_the_pod_s_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = {"token": "a.b.c", "namespace": "team-b", "ca.crt": "an authority"}
+    for name, content in own.items():
+        (tmp_path / name).write_text(content)
+    files = "kubernetes.config.incluster_config.SERVICE"
+    monkeypatch.setattr(f"{files}_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(f"{files}_CERT_FILENAME", str(tmp_path / "ca.crt"))
+    monkeypatch.setattr(cluster_workflows, "_POD_NAMESPACE", tmp_path / "namespace")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "1")
+    objects = cluster_workflows.ClusterWorkflows()
+    assert (objects.token(), objects.namespace) == ("a.b.c", "team-b")
 
 
 def test_a_cluster_needs_an_address_and_kubernetes_client(monkeypatch: pytest.MonkeyPatch) -> None:

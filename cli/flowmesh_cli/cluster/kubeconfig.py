@@ -9,12 +9,12 @@ from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command
+from flowmesh_sdk.cluster_workflows import bearer_token
 
 if TYPE_CHECKING:
     from kubernetes.client import ApiClient
 
 TOKEN_VARIABLE = "FLOWMESH_TOKEN"
-_BEARER = "Bearer "
 _DEFAULT_NAMESPACE = "default"
 
 
@@ -107,8 +107,8 @@ class Kubeconfig:
         if renewed:
             self._load()
         header = self._configuration.get_api_key_with_prefix("BearerToken") or ""
-        if header.startswith(_BEARER):
-            return header.removeprefix(_BEARER).strip()
+        if token := bearer_token(header):
+            return token
         signs = "a client certificate" if self._configuration.cert_file else "no token"
         raise CliError(
             f"context {self.context!r} signs in with {signs}: the gateway accepts only tokens",
