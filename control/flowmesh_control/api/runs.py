@@ -12,7 +12,7 @@ from aiohttp import web
 from flowmesh_api.v1 import operations
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.problems import Problem
-from flowmesh_api.v1.runs import AmendBody, CancelBody, DeletedRun, SubmitBody
+from flowmesh_api.v1.runs import AmendBody, CancelBody, DeletedRun, RunStatus, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -26,9 +26,10 @@ from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
+from flowmesh_control.audit.sampled_audits import is_sampled_audit
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.cache.run_deletion import RunDeletion
-from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.errors import ConflictError, ForbiddenError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
@@ -185,7 +186,7 @@ class RunHandlers:
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/runs/{uid}`` → :class:`DeletedRun`; of a run that has ended."""
-        status = await self._views.status(call.uid)
+        status = await self._changeable(call)
         await self._deletion.delete(call.uid)
         return json_response(DeletedRun(status.uid, status.name, status.namespace))
 
@@ -244,12 +245,23 @@ class RunHandlers:
 
     async def _active_uid(self, call: AuthorizedRequest) -> str:
         uid = call.uid
-        status = await self._views.status(uid)
+        status = await self._changeable(call)
         if status.phase in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} has ended ({status.phase}) and cannot be changed",
                 where=f"runs/{uid}",
                 remedy="submit the workflow again; published results are reused",
+    async def _changeable(self, call: AuthorizedRequest) -> RunStatus:
+        """Returns the status of the request's run; refuses a tenant who would stop a sample."""
+        status = await self._views.status(call.uid)
+        if is_sampled_audit(status) and not await call.may_purge():
+            raise ForbiddenError(
+                f"run {call.uid} is a sampled audit, which the cache policy asks for",
+                where=f"runs/{call.uid}",
+                remedy="it ends by itself; administrators may change it",
+            )
+        return status
+
             )
         return uid
 
