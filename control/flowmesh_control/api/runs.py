@@ -38,10 +38,11 @@ from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
-from flowmesh_core.errors import SpecError
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.quantities import budget, seconds
 
 GAP_FACTOR = 10
+REASON_CHARACTERS = 1000
 """Pause after each status of a watched run, as a multiple of the time that it took to send.
 
 So watching a large run, whose status takes long to make, uses at most a tenth of the event loop."""
@@ -181,6 +182,12 @@ class RunHandlers:
         body = await body_of(call.request)
         given = decode_body(body, _cancel_decoder) if body else CancelBody()
         reason = given.reason or "cancelled by the user"
+        if len(given.reason) > REASON_CHARACTERS:  # it stays in every list of runs
+            raise FlowMeshError(
+                f"the reason has {len(given.reason)} characters, of at most {REASON_CHARACTERS}",
+                where="reason",
+                remedy="shorten it",
+            )
         await self._commands.cancel(uid, reason, given.submitter)
         return json_response(await self._views.status(uid))
 
