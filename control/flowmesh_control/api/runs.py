@@ -40,9 +40,10 @@ from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
 from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.quantities import budget, seconds
+from flowmesh_core.spec.workflow import PRIORITY_MAX
 
-GAP_FACTOR = 10
 REASON_CHARACTERS = 1000
+GAP_FACTOR = 10
 """Pause after each status of a watched run, as a multiple of the time that it took to send.
 
 So watching a large run, whose status takes long to make, uses at most a tenth of the event loop."""
@@ -181,13 +182,13 @@ class RunHandlers:
         uid = await self._active_uid(call)
         body = await body_of(call.request)
         given = decode_body(body, _cancel_decoder) if body else CancelBody()
-        reason = given.reason or "cancelled by the user"
         if len(given.reason) > REASON_CHARACTERS:  # it stays in every list of runs
             raise FlowMeshError(
                 f"the reason has {len(given.reason)} characters, of at most {REASON_CHARACTERS}",
                 where="reason",
                 remedy="shorten it",
             )
+        reason = given.reason or "cancelled by the user"
         await self._commands.cancel(uid, reason, given.submitter)
         return json_response(await self._views.status(uid))
 
@@ -250,14 +251,6 @@ class RunHandlers:
             submitter=body.submitter,
         )
 
-    async def _active_uid(self, call: AuthorizedRequest) -> str:
-        uid = call.uid
-        status = await self._changeable(call)
-        if status.phase in ENDED_PHASES:
-            raise ConflictError(
-                f"run {uid} has ended ({status.phase}) and cannot be changed",
-                where=f"runs/{uid}",
-                remedy="submit the workflow again; published results are reused",
     async def _changeable(self, call: AuthorizedRequest) -> RunStatus:
         """Returns the status of the request's run; refuses a tenant who would stop a sample."""
         status = await self._views.status(call.uid)
@@ -269,6 +262,14 @@ class RunHandlers:
             )
         return status
 
+    async def _active_uid(self, call: AuthorizedRequest) -> str:
+        uid = call.uid
+        status = await self._changeable(call)
+        if status.phase in ENDED_PHASES:
+            raise ConflictError(
+                f"run {uid} has ended ({status.phase}) and cannot be changed",
+                where=f"runs/{uid}",
+                remedy="submit the workflow again; published results are reused",
             )
         return uid
 
@@ -290,6 +291,9 @@ def _changes(body: AmendBody) -> dict[str, Any]:
     if body.suspend is not None:
         found["suspend"] = body.suspend
     if body.priority is not None:
+        if abs(body.priority) > PRIORITY_MAX:
+            text = f"expected an integer of -{PRIORITY_MAX} to {PRIORITY_MAX}"
+            raise SpecError([Problem("spec.priority", text)])
         found["priority"] = body.priority
     if body.budget_usd is not None:
         found["budgetNanousd"] = _read("spec.budgetUsd", budget, body.budget_usd)
