@@ -65,7 +65,7 @@ def call(
         terminal.answer(json.loads(response.read()))
         return
     for piece in _pieces(response):
-        terminal.out.print(piece, end="", markup=False)
+        terminal.piece(piece)
     terminal.text()
 
 
