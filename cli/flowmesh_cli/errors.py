@@ -11,6 +11,7 @@ from typing import ParamSpec, TypeVar
 import typer
 
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.printable import printable
 from flowmesh_cli.unusable_paths import unusable_path
 from flowmesh_core.errors import FlowMeshError, SpecError
 
@@ -116,13 +117,13 @@ def show(error: FlowMeshError) -> None:
     """Writes an error to standard error."""
     if isinstance(error, FilesError):
         for line in error.lines:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
         typer.echo(error.summary, err=True)
         return
     place = f"{error.where}: " if error.where else ""
-    typer.echo(f"error: {place}{error.message}", err=True)
+    typer.echo(printable(f"error: {place}{error.message}"), err=True)
     if error.remedy:
-        typer.echo(f"remedy: {error.remedy}", err=True)
+        typer.echo(printable(f"remedy: {error.remedy}"), err=True)
 
 
 def answer(error: FlowMeshError, code: ExitCode) -> None:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from flowmesh_cli.errors import DeclinedError
+from flowmesh_cli.printable import printable
 
 _PIPE_COLUMNS = 240
 """Width of output to a pipe or file, whose lines should not be folded."""
@@ -64,11 +65,15 @@ class Terminal:
 
     def text(self, text: str = "") -> None:
         """Writes a line of the result as text, without markup."""
-        self.out.print(text, markup=False)
+        self.piece(text + "\n")
+
+    def piece(self, text: str) -> None:
+        """Writes a part of a line, as :meth:`text`."""
+        self.out.print(printable(text), end="", markup=False)
 
     def note(self, text: str) -> None:
         """Writes a message to standard error."""
-        typer.echo(text, err=True)
+        typer.echo(printable(text), err=True)
 
     def table(
         self,
@@ -108,7 +113,7 @@ def make_table(
             no_wrap=heading in names,
         )
     for row in rows:
-        table.add_row(*(cell.replace("[", "\\[") for cell in row))
+        table.add_row(*(printable(cell).replace("[", "\\[") for cell in row))
     return table
 
 

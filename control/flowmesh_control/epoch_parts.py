@@ -277,7 +277,7 @@ def build_admission(
     return Admission(
         records=context.store.records,
         content=content,
-        output=RunOutputs(views).reference,
+        outputs=RunOutputs(views).references,
         policies=context.policies,
         quota=quota,
         compiler=evaluators.compiler,

@@ -73,7 +73,7 @@ def _print(terminal: Terminal, response: http.client.HTTPResponse) -> None:
     try:
         for piece in _pieces(response):
             has_begun = has_begun or bool(piece)
-            terminal.out.print(piece, end="", markup=False, emoji=False)
+            terminal.piece(piece)
     finally:
         if has_begun:
             terminal.text()

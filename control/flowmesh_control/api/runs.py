@@ -12,7 +12,7 @@ from aiohttp import web
 from flowmesh_api.v1 import operations
 from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.problems import Problem
-from flowmesh_api.v1.runs import AmendBody, CancelBody, DeletedRun, SubmitBody
+from flowmesh_api.v1.runs import AmendBody, CancelBody, DeletedRun, RunStatus, SubmitBody
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
     Route,
@@ -26,9 +26,10 @@ from flowmesh_control.api.ports import RunWriter
 from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
 from flowmesh_control.api.responses import flag, json_response
+from flowmesh_control.audit.sampled_audits import is_sampled_audit
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
 from flowmesh_control.cache.run_deletion import RunDeletion
-from flowmesh_control.errors import ConflictError, NotFoundError
+from flowmesh_control.errors import ConflictError, ForbiddenError, NotFoundError
 from flowmesh_control.queries.change_feed import RunChangeFeed
 from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
@@ -37,9 +38,11 @@ from flowmesh_control.quotas.rates import OpenLimit, RequestRate
 from flowmesh_control.runs.admission import Admission, Submission
 from flowmesh_control.runs.repin import RepinService
 from flowmesh_control.runs.resume import RunResumption
-from flowmesh_core.errors import SpecError
+from flowmesh_core.errors import FlowMeshError, SpecError
 from flowmesh_core.spec.quantities import budget, seconds
+from flowmesh_core.spec.workflow import PRIORITY_MAX
 
+REASON_CHARACTERS = 1000
 GAP_FACTOR = 10
 """Pause after each status of a watched run, as a multiple of the time that it took to send.
 
@@ -180,13 +183,19 @@ class RunHandlers:
         uid = await self._active_uid(call)
         body = await body_of(call.request)
         given = decode_body(body, _cancel_decoder) if body else CancelBody()
+        if len(given.reason) > REASON_CHARACTERS:  # it stays in every list of runs
+            raise FlowMeshError(
+                f"the reason has {len(given.reason)} characters, of at most {REASON_CHARACTERS}",
+                where="reason",
+                remedy="shorten it",
+            )
         reason = given.reason or "cancelled by the user"
         await self._commands.cancel(uid, reason, given.submitter)
         return json_response(await self._views.status(uid))
 
     async def delete(self, call: AuthorizedRequest) -> web.Response:
         """``DELETE /v1/runs/{uid}`` → :class:`DeletedRun`; of a run that has ended."""
-        status = await self._views.status(call.uid)
+        status = await self._changeable(call)
         await self._deletion.delete(call.uid)
         return json_response(DeletedRun(status.uid, status.name, status.namespace))
 
@@ -242,9 +251,20 @@ class RunHandlers:
             submitter=body.submitter,
         )
 
+    async def _changeable(self, call: AuthorizedRequest) -> RunStatus:
+        """Returns the status of the request's run; refuses a tenant who would stop a sample."""
+        status = await self._views.status(call.uid)
+        if is_sampled_audit(status) and not await call.may_purge():
+            raise ForbiddenError(
+                f"run {call.uid} is a sampled audit, which the cache policy asks for",
+                where=f"runs/{call.uid}",
+                remedy="it ends by itself; administrators may change it",
+            )
+        return status
+
     async def _active_uid(self, call: AuthorizedRequest) -> str:
         uid = call.uid
-        status = await self._views.status(uid)
+        status = await self._changeable(call)
         if status.phase in ENDED_PHASES:
             raise ConflictError(
                 f"run {uid} has ended ({status.phase}) and cannot be changed",
@@ -271,6 +291,9 @@ def _changes(body: AmendBody) -> dict[str, Any]:
     if body.suspend is not None:
         found["suspend"] = body.suspend
     if body.priority is not None:
+        if abs(body.priority) > PRIORITY_MAX:
+            text = f"expected an integer of -{PRIORITY_MAX} to {PRIORITY_MAX}"
+            raise SpecError([Problem("spec.priority", text)])
         found["priority"] = body.priority
     if body.budget_usd is not None:
         found["budgetNanousd"] = _read("spec.budgetUsd", budget, body.budget_usd)

@@ -14,6 +14,7 @@ import msgspec
 
 from flowmesh_api.v1.audit import AuditCheck, AuditOrder, Repetition
 from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.runs import RunStatus
 from flowmesh_control.audit.capable_workers import avoided, capable_workers
 from flowmesh_control.audit.reproducibility import ReproducibilityCheck
 from flowmesh_control.audit.submission import REPEATS, check_of
@@ -38,6 +39,7 @@ from flowmesh_store.action_cache import ActionCache
 from flowmesh_store.blobs import BlobViews
 
 log = logging.getLogger("flowmesh.control")
+_PREFIX = "sample-of-"
 
 
 class Drawn(NamedTuple):
@@ -150,7 +152,7 @@ class SampledAudits:
         plan, artifacts = audit_plan(
             audited, run.plan, [one.action for one in drawn], avoid_workers=avoid
         )
-        plan = msgspec.structs.replace(plan, name=f"sample-of-{_name(run)}")
+        plan = msgspec.structs.replace(plan, name=f"{_PREFIX}{_name(run)}")
         uid = f"{plan.name}-{secrets.token_hex(4)}"
         order = AuditOrder(
             run_uid=audited,
@@ -172,6 +174,11 @@ class SampledAudits:
         await self._admission.accept_plan(compiled, digest, uid=uid)
 
 
+def is_sampled_audit(status: RunStatus) -> bool:
+    """Whether a run is a sampled audit, which its namespace did not ask for."""
+    return bool(status.audit_of) and status.name.startswith(_PREFIX)
+
+
 def doubted(one: Drawn, second: Repetition) -> Drawn:
     """Returns an action for a third worker, after a second gave another result."""
     by = second.made_by
@@ -188,7 +195,7 @@ def of_audit(run: Run, check: AuditCheck) -> Drawn:
 
 
 def _name(run: Run) -> str:
-    return run.plan.name.removeprefix("sample-of-")
+    return run.plan.name.removeprefix(_PREFIX)
 
 
 def _min_trust(run: Run) -> int:

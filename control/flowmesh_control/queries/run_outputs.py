@@ -1,9 +1,11 @@
 """Finds what runs have published, for inputs of workflows that name an output of one."""
 
+import asyncio
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
-from flowmesh_api.v1.runs import RunStatus
+from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -15,42 +17,65 @@ class RunOutputs:
     def __init__(self, views: RunViews) -> None:
         self._views = views
 
-    async def reference(self, text: str, namespace: str) -> str:
-        """Returns the reference of an output's content.
+    async def references(
+        self, texts: Iterable[str], namespace: str
+    ) -> dict[str, str | NotFoundError]:
+        """Returns the reference of each output's content, or why there is none.
+
+        Each run is read once, however many of its outputs are named, and others are served between
+        two runs.
 
         Args:
-            text: ``RUN/OUTPUT``. A run is named by its uid, by the beginning of one, or by its
+            texts: ``RUN/OUTPUT``. A run is named by its uid, by the beginning of one, or by its
                 workflow, of which the newest run that succeeded is meant.
-            namespace: of the run; runs of others do not exist here.
+            namespace: of the runs; those of others do not exist here.
 
         Raises:
-            NotFoundError: there is no such run, or it has not published that output, or its content
-                was revoked.
-            DamagedRecordError: a record of the run cannot be read.
+            DamagedRecordError: a record of a run cannot be read.
         """
-        run, _, name = text.rpartition("/")
-        if not run or not name or "/" in run:
-            raise NotFoundError(
-                f"{text!r} is not an output: expected RUN/OUTPUT",
-                remedy="`fmesh outputs RUN` shows the outputs of a run",
-            )
-        status = await self._views.status(await self._uid(run, namespace))
-        reference: str = _described(status, name)["reference"]
-        return reference
+        found: dict[str, str | NotFoundError] = {}
+        statuses: dict[str, RunStatus | NotFoundError] = {}
+        known = self._views.summaries()
+        for text in texts:
+            run, _, name = text.rpartition("/")
+            if not run or not name or "/" in run:
+                found[text] = NotFoundError(
+                    f"{text!r} is not an output: expected RUN/OUTPUT",
+                    remedy="`fmesh outputs RUN` shows the outputs of a run",
+                )
+                continue
+            if run not in statuses:
+                await asyncio.sleep(0)
+                statuses[run] = await self._status(run, namespace, known)
+            found[text] = _reference(statuses[run], name)
+        return found
 
-    async def _uid(self, run: str, namespace: str) -> str:
-        found = [uid for uid, of in await self._views.runs_named(run) if of == namespace]
-        if not found:
-            raise NotFoundError(
+    async def _status(
+        self, run: str, namespace: str, known: Sequence[RunSummary]
+    ) -> RunStatus | NotFoundError:
+        named = await self._views.runs_named(run, known)
+        uids = [uid for uid, of in named if of == namespace]
+        if not uids:
+            return NotFoundError(
                 f"there is no run {run!r} in namespace {namespace}",
                 remedy="`fmesh list` lists the runs",
             )
-        succeeded = {
-            s.uid
-            for s in self._views.summaries(namespace)
-            if s.name == run and s.phase == Phase.SUCCEEDED
-        }
-        return next((uid for uid in found if uid in succeeded), found[0])
+        succeeded = {s.uid for s in known if s.name == run and s.phase == Phase.SUCCEEDED}
+        uid = next((uid for uid in uids if uid in succeeded), uids[0])
+        try:
+            return await self._views.status(uid)
+        except NotFoundError as e:  # it was deleted since
+            return e
+
+
+def _reference(status: RunStatus | NotFoundError, name: str) -> str | NotFoundError:
+    if isinstance(status, NotFoundError):
+        return status
+    try:
+        reference: str = _described(status, name)["reference"]
+    except NotFoundError as e:
+        return e
+    return reference
 
 
 def _described(status: RunStatus, name: str) -> dict[str, Any]:

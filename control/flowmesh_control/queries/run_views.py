@@ -3,7 +3,7 @@
 A verdict is shown only once it is durable: until then the run is shown as running.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -25,6 +25,7 @@ from flowmesh_control.records.run_records import (
     decode_record,
     spec_decoder,
     summary_of,
+    summary_of_live,
 )
 from flowmesh_core.accounting.charges import Days, Payer, charges
 from flowmesh_core.accounting.ledger_lines import Line
@@ -76,11 +77,17 @@ class RunViews:
         self._references = references
         self._clock = clock
 
-    async def runs_named(self, name: str) -> list[tuple[str, str]]:
+    async def runs_named(
+        self, name: str, summaries: Sequence[RunSummary] | None = None
+    ) -> list[tuple[str, str]]:
         """Returns uid and namespace of the runs that a name may mean, the likeliest first.
 
         An exact uid means only its run. Otherwise runs of that name come first, then runs whose uid
         begins with it; within each, the latest first.
+
+        Args:
+            name: as a user wrote it.
+            summaries: of all runs, where the caller asks for several names.
         """
         run = self._state.runs.get(name)
         if run is not None:
@@ -90,7 +97,7 @@ class RunViews:
         namespace = self._archive.namespace(name)
         if namespace is not None:
             return [(name, namespace)]
-        known = sorted(self.summaries(), key=lambda s: s.created_s, reverse=True)
+        known = sorted(summaries or self.summaries(), key=lambda s: s.created_s, reverse=True)
         called = [s for s in known if s.name == name]
         called += [s for s in known if s.uid.startswith(name) and s.name != name]
         if called:
@@ -239,15 +246,11 @@ class RunViews:
 
     def summaries(self, namespace: str | None = None) -> list[RunSummary]:
         """Returns all runs, of a namespace if one is given, in order of creation."""
-        now_s = self._clock()
-        live = [
-            _without_pending_verdict(run_status(self._state, uid, now_s))
-            for uid in self._state.runs
-            if uid not in self._archive
-        ]
+        runs = self._state.runs
         found = [
             *self._archive.summaries(),
-            *(summary_of(s) for s in [*self._waiting.values(), *live]),
+            *(summary_of(s) for s in self._waiting.values()),
+            *(summary_of_live(runs[uid]) for uid in runs if uid not in self._archive),
         ]
         chosen = [s for s in found if namespace in (None, s.namespace)]
         return sorted(chosen, key=lambda s: s.created_s)

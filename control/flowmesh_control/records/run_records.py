@@ -1,16 +1,18 @@
 """Types of a run's records besides its ledger: the spec, the pins and the end."""
 
+from collections import Counter
 from typing import Any, TypeVar
 
 import msgspec
 
-from flowmesh_api.v1.enums import StepState
+from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
 from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import DamagedRecordError
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.machine.events import Submitted
+from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing.scopes import ScopePlan
@@ -116,6 +118,30 @@ def summary_of(status: RunStatus) -> RunSummary:
         saved_nanousd=status.saved_nanousd,
         message=status.message,
         audit_of=status.audit_of,
+    )
+
+
+def summary_of_live(run: Run) -> RunSummary:
+    """Returns the summary of a run under way, without the status of each of its steps."""
+    states = Counter(step.state for step in run.steps.values())
+    return RunSummary(
+        uid=run.uid,
+        name=run.plan.name,
+        namespace=run.plan.namespace,
+        phase=Phase.RUNNING if run.phase in ENDED_PHASES else run.phase,  # not durable yet
+        created_s=run.created_s,
+        ended_s=_NOT_ENDED,
+        steps=len(run.steps),
+        completed=states[StepState.COMPLETED],
+        failed=states[StepState.FAILED],
+        skipped=states[StepState.SKIPPED],
+        cancelled=states[StepState.CANCELLED],
+        executed=sum(step.executed for step in run.steps.values()),
+        hits=sum(step.hits for step in run.steps.values()),
+        paid_nanousd=run.paid_nanousd,
+        saved_nanousd=run.saved_nanousd,
+        message=run.failure.message if run.failure else run.cancel_reason,
+        audit_of=run.plan.audit_of,
     )
 
 

@@ -9,7 +9,16 @@ joins the run. Submissions of other documents are written concurrently.
 import asyncio
 import contextlib
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping, Sequence, Set
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Container,
+    Iterable,
+    Mapping,
+    Sequence,
+    Set,
+)
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,8 +55,8 @@ from flowmesh_core.spec.inputs import as_row
 from flowmesh_core.units import Digest
 from flowmesh_store.ports import RecordStore
 
-OutputLookup = Callable[[str, str], Awaitable[str]]
-"""Returns the reference of ``RUN/OUTPUT`` in a namespace; raises ``NotFoundError`` without one."""
+OutputLookup = Callable[[Iterable[str], str], Awaitable[dict[str, str | NotFoundError]]]
+"""Returns the reference of each ``RUN/OUTPUT`` in a namespace, or why there is none."""
 _DELETED = "the run of this object was deleted: delete the object too, or create another one"
 
 
@@ -100,7 +109,7 @@ class Admission:
         *,
         records: RecordStore,
         content: UploadStore,
-        output: OutputLookup,
+        outputs: OutputLookup,
         policies: CachePolicyStore,
         quota: RunQuota,
         compiler: WorkflowCompiler,
@@ -117,7 +126,7 @@ class Admission:
         Args:
             records: where specs are written.
             content: stores inline rows and loads references.
-            output: looks up an output of a run.
+            outputs: looks up outputs of runs.
             policies: give the scopes of a namespace.
             quota: bounds what a namespace has under way.
             compiler: checks and compiles workflows.
@@ -132,7 +141,7 @@ class Admission:
         """
         self._records = records
         self._content = content
-        self._output = output
+        self._outputs = outputs
         self._policies = policies
         self._quota = quota
         self._compiler = compiler
@@ -313,15 +322,18 @@ class Admission:
         self, workflow: CheckedWorkflow, known: Mapping[str, str]
     ) -> dict[str, str]:
         """Returns references for outputs of runs; those of a run that is re-pinned are known."""
+        wanted = {n: s for n, s in workflow.inputs.items() if s.output and n not in known}
+        texts = {source.output for source in wanted.values()}
+        references = await self._outputs(sorted(texts), workflow.namespace)
         found = {}
         problems = []
-        for name, source in workflow.inputs.items():
-            if not source.output or name in known:
-                continue
-            try:
-                found[name] = await self._output(source.output, workflow.namespace)
-            except NotFoundError as e:
-                problems.append(Problem(_place(name, source), f"{e.message}; {e.remedy}"))
+        for name, source in wanted.items():
+            reference = references[source.output]
+            if isinstance(reference, NotFoundError):
+                text = f"{reference.message}; {reference.remedy}"
+                problems.append(Problem(_place(name, source), text))
+            else:
+                found[name] = reference
         if problems:
             raise SpecError(problems)
         return found

@@ -68,8 +68,9 @@ class PublishedOutputs:
             return FoundOutputs({}, {})
         runs = self.newest_runs(service.metadata.namespace, outputs)
         references: dict[str, str] = {}
+        statuses = {uid: await self._views.status(uid) for uid in {*runs.values()}}
         for name, uid in runs.items():
-            published = (await self._views.status(uid)).outputs.get(outputs[name].output) or {}
+            published = statuses[uid].outputs.get(outputs[name].output) or {}
             if "reference" in published:
                 references[name] = published["reference"]
         return FoundOutputs({n: runs[n] for n in references}, references)

@@ -38,6 +38,7 @@ class Payer(NamedTuple):
 def charges(payer: Payer, lines: Iterable[Line], days: Days = ALL_DAYS) -> list[Charge]:
     """Returns a run's charges of some days, in order of first mention in its ledger."""
     found: dict[tuple[str, date, str, int], Charge] = {}
+    labels = dict(payer.labels)  # one for all charges: there may be very many
     for line in lines:
         if not isinstance(line, AttemptLine):
             continue
@@ -56,7 +57,7 @@ def charges(payer: Payer, lines: Iterable[Line], days: Days = ALL_DAYS) -> list[
             paid_nanousd=0,
             pool=pool,
             price_nanousd_per_hour=price,
-            labels=dict(payer.labels),
+            labels=labels,
         )
         found[key] = msgspec.structs.replace(
             known,

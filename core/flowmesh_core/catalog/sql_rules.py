@@ -111,7 +111,11 @@ def refuse_unsound(query: str, tables: Tables) -> None:
         UnsoundQueryError: names what is wrong and where.
     """
     parsed = parser().cursor().execute("select json_serialize_sql(?)", [query]).fetchall()
-    tree = orjson.loads(parsed[0][0])
+    try:
+        tree = orjson.loads(parsed[0][0])
+    except orjson.JSONDecodeError as e:  # it has more levels than the reader of JSON takes
+        remedy = "write a shorter expression, or several steps"
+        raise UnsoundQueryError("the query is nested too deeply", remedy) from e
     if tree.get("error"):
         raise UnsoundQueryError(_syntax(tree, query), _statements_remedy(tree))
     statements = tree["statements"]

@@ -18,7 +18,7 @@ from flowmesh_core.graph.compile_context import (
 )
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
-from flowmesh_core.graph.limits import Limits
+from flowmesh_core.graph.limits import Limits, json_size
 from flowmesh_core.graph.matrix import StepInstance, expand, index, size, value_key
 from flowmesh_core.graph.metric_checks import check_metrics
 from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource, UtilityWeights
@@ -77,6 +77,10 @@ def compile_workflow(
     imports = _imports(scope, drafts, outputs)
     steps = build_steps(scope, _order(scope, imports, drafts), imports, drafts)
     check_metrics(scope, steps)
+    used, most = json_size(workflow.metadata.labels), limits.labels_bytes
+    if used > most:
+        text = f"{used} bytes, of at most {most}; write annotations, which no bill repeats"
+        scope.report(("metadata", "labels"), text)
     spec = workflow.spec
     if spec.optimize and spec.weights:
         scope.report(("spec", "weights"), ONE_AIM_RULE)

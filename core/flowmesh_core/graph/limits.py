@@ -14,6 +14,7 @@ class Limits:
         params_bytes: size of all parameters after ``${…}`` is filled in.
         rows_bytes: size of all rows written in the file.
         sources: references that one input lists.
+        labels_bytes: size of the labels, which each line of a bill has.
     """
 
     steps: int = 100_000
@@ -22,6 +23,7 @@ class Limits:
     params_bytes: int = 64 * 1024 * 1024
     rows_bytes: int = 8 * 1024 * 1024
     sources: int = 256
+    labels_bytes: int = 4096
 
 
 def json_size(value: object) -> int:

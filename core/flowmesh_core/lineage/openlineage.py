@@ -22,6 +22,7 @@ from flowmesh_core.sharing import REFERENCE_PREFIX
 PRODUCER = "https://flowmesh.dev/openlineage"
 _EVENT = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS = "https://openlineage.io/spec/facets"
+_LAST_S = datetime.max.replace(tzinfo=UTC).timestamp()
 _END = {
     StepState.COMPLETED: "COMPLETE",
     StepState.FAILED: "FAIL",
@@ -72,9 +73,7 @@ def _workflow_events(run: ExportInput) -> list[Json]:
         "nominalTime": _facet(
             "1-0-1/NominalTimeRunFacet",
             nominalStartTime=_time(status.created_s),
-            nominalEndTime=_time(status.created_s + status.deadline_s)
-            if status.deadline_s
-            else None,
+            nominalEndTime=_deadline(status),
         ),
         "processing_engine": _processing_engine(run),
     }
@@ -294,6 +293,11 @@ def _job_namespace(status: RunStatus) -> str:
 def _run_id(uid: str, step: str = "") -> str:
     """The same UUID for the same run or step, whenever it is exported."""
     return str(uuid5(NAMESPACE_URL, f"{PRODUCER}/{uid}/{step}"))
+
+
+def _deadline(status: RunStatus) -> str | None:
+    due_s = status.created_s + status.deadline_s
+    return _time(due_s) if status.deadline_s and due_s < _LAST_S else None
 
 
 def _time(time_s: float) -> str:

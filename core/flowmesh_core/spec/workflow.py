@@ -21,6 +21,7 @@ from flowmesh_core.spec.secrets import SecretKey
 from flowmesh_core.spec.status import WorkflowStatus
 
 Scalar = Any  # a string, number or boolean; the compiler checks it and names the field's path
+PRIORITY_MAX = 1_000_000
 ONE_AIM_RULE = "give optimize or weights, not both"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
@@ -236,8 +237,8 @@ class WorkflowSpec(SpecModel):
     )
     priority: int = Field(
         default=0,
-        ge=-1_000_000,
-        le=1_000_000,
+        ge=-PRIORITY_MAX,
+        le=PRIORITY_MAX,
         description="Higher goes first within the namespace. Mutable.",
     )
     suspend: bool = Field(

@@ -33,6 +33,18 @@ def test_types_that_do_not_fit_are_refused(problems: Problems) -> None:
     assert "No function matches the given name and argument types 'sum(VARCHAR)'" in message
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"select {'case when n = 1 then ' * 900}1{' end' * 900} as n from rows",
+        "select " + "{'a': " * 900 + "1" + "}" * 900 + " as n from rows",
+    ],
+)
+def test_a_query_that_is_nested_too_deeply_is_refused(problems: Problems, query: str) -> None:
+    (message,) = problems(sql(query), inputs=INPUTS).values()
+    assert message.startswith("the query is nested too deeply")
+
+
 def test_the_columns_of_a_result_are_known_to_the_next_steps(problems: Problems) -> None:
     first = sql("select question, avg(score) as mean from rows group by all")
     ask = {
