@@ -1,12 +1,22 @@
-"""The patterns of JSON schemas: checked at admission, and matched against completions.
+"""The patterns of users: checked at admission, and matched against completions.
 
-RE2 matches in time linear in the text, so that no pattern of one tenant can delay an engine host
-that serves others. It has no look-around and no references back to a group.
+Those of JSON schemas are RE2's, which matches in time linear in the text, so that no pattern of one
+tenant can delay an engine host that serves others. It has no look-around and no references back to
+a group. Those of verifiers and judges have both, are searched with a time limit, and are bounded
+here, since what compiles them has none and writes repetitions out.
 """
 
 import re
+import re._constants as tokens  # type: ignore[import-not-found]
+import re._parser as parser  # type: ignore[import-not-found]
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
+
+PATTERN_CHARS_MAX = 4096
+PATTERN_SIZE_MAX = 100_000
+"""Of parts, with repetitions written out as often as they must occur."""
+_REPEATS = (tokens.MAX_REPEAT, tokens.MIN_REPEAT, tokens.POSSESSIVE_REPEAT)
 
 _UNICODE = re.compile(r"(\\\\)|\\u([0-9A-Fa-f]{4})")
 _HINTS = {
@@ -44,3 +54,37 @@ def schema_pattern(pattern: str) -> Any:
         reason = e.args[0].decode(errors="replace") if isinstance(e.args[0], bytes) else str(e)
         hint = _HINTS.get(reason.partition(":")[0], "")
         raise PatternError(f"{reason} ({hint})" if hint else reason) from e
+
+
+def pattern_problem(pattern: str) -> str:
+    """Returns why a pattern of a verifier or a judge is refused; empty where it is not."""
+    if len(pattern) > PATTERN_CHARS_MAX:
+        return f"a regular expression has at most {PATTERN_CHARS_MAX} characters"
+    try:
+        re.compile(pattern)
+        size = _size(parser.parse(pattern))
+    except (re.error, RecursionError, OverflowError) as e:
+        return f"not a regular expression: {e}"
+    if size > PATTERN_SIZE_MAX:
+        return (
+            f"a regular expression of {size:.0e} parts, with repetitions written out, of at most"
+            f" {PATTERN_SIZE_MAX}; write smaller repetitions"
+        )
+    return ""
+
+
+def _size(parsed: Any) -> int:
+    """Returns the parts of a parsed pattern, those of repetitions as often as they must occur."""
+    found = 0
+    for token, value in parsed:
+        times = max(1, value[0]) if token in _REPEATS else 1
+        found += times * (1 + sum(map(_size, _inner(value))))
+    return found
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    if isinstance(value, parser.SubPattern):
+        yield value
+    elif isinstance(value, tuple | list):
+        for part in value:
+            yield from _inner(part)

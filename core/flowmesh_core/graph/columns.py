@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
+from flowmesh_core.catalog.patterns import pattern_problem
 from flowmesh_core.catalog.resolved_contract import added_columns
 from flowmesh_core.catalog.sql_rules import UnsoundQueryError, refuse_unsound
 from flowmesh_core.catalog.templates import undeclared
@@ -194,10 +195,7 @@ def _format_problem(param: Param, value: Any) -> str:
     if param.format == "metrics":
         return _metrics_problem(value)
     if param.format == "regex":
-        try:
-            re.compile(value)
-        except (re.error, RecursionError, OverflowError) as e:
-            return f"not a regular expression: {e}"
+        return pattern_problem(value)
     if param.format == "secret" and not re.fullmatch(NAME_PATTERN, value):
         return f"expected {PATTERN_WORDS[NAME_PATTERN]}"
     return ""

@@ -1,9 +1,9 @@
 """Checks lists of verifiers (reward functions, scores) at admission: names, arguments, columns."""
 
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from flowmesh_core.catalog.patterns import pattern_problem
 from flowmesh_core.catalog.verifiers import NAME, VERIFIERS, Argument, Verifier
 from flowmesh_core.graph.compile_context import Columns
 from flowmesh_core.graph.schemas import schema_problem
@@ -69,8 +69,5 @@ def _of_value(kind: Argument, value: Any, columns: Columns) -> str:
     if kind is Argument.SCHEMA:
         return schema_problem(value)
     if kind is Argument.REGEX:
-        try:
-            re.compile(value)
-        except (re.error, RecursionError, OverflowError) as e:
-            return f"not a regular expression: {e}"
+        return pattern_problem(value)
     return ""
