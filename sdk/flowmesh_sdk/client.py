@@ -1,6 +1,7 @@
 """Connects to a fabric, and does there what workflows and runs ask for."""
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
@@ -30,6 +31,7 @@ from flowmesh_sdk.run import Run
 T = TypeVar("T")
 SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
 _TERMS, _FORBIDDEN = 402, 403
+_WORKER_JOINS_S, _POLL_S = 30.0, 0.05
 
 
 class Submittable(Protocol):
@@ -101,10 +103,19 @@ def connect(
             where=str(folder),
             remedy="run `fmesh up` there, or name another folder with state_dir=…",
         )
-    owner = owner or local_fabric.start(folder)
-    http = ApiConnection.at(owner.url, owner.token)
+    current = owner or local_fabric.start(folder)
+    http = ApiConnection.at(current.url, current.token)
     http.namespace = namespace
+    if owner is None:
+        _await_worker(http)
     return Client(http)
+
+
+def _await_worker(http: ApiConnection) -> None:
+    """Waits for the worker of a new fabric: a plan needs one to predict cost and time."""
+    end = time.monotonic() + _WORKER_JOINS_S
+    while not http.get(routes.WORKERS, list[dict[str, Any]]) and time.monotonic() < end:
+        time.sleep(_POLL_S)
 
 
 def _connection(

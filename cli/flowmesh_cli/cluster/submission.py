@@ -76,7 +76,7 @@ def _refuse_unmeetable(gateway: ClusterGateway, source: Source) -> None:
     try:
         refusals = gateway.ask("POST", "/v1/plan", Forecast, document=document).refusals
     except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
+        raise FilesError(source.refused_lines(e.problems)) from None
     if refusals:
         raise CliError("; ".join(refusals), ExitCode.REFUSED, where=source.title)
 

@@ -90,9 +90,13 @@ def load(
 
 
 def _show(terminal: Terminal, figures: dict[str, Any]) -> None:
+    if not figures["ttft_ms"]:  # nothing was streamed: refused, or a service with stages
+        figures = {n: v for n, v in figures.items() if n not in ("ttft_ms", "tokens_per_s")}
     for name, value in figures.items():
         shown = (
-            ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+            ", ".join(f"{k} {v}" for k, v in value.items()) or "-"
+            if isinstance(value, dict)
+            else value
         )
         terminal.text(f"{name:<14} {shown}")
 

@@ -167,7 +167,7 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
     try:
         return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
+        raise FilesError(source.refused_lines(e.problems)) from None
 
 
 def put_policies(http: ApiClient, policies: Sequence[Source]) -> None:

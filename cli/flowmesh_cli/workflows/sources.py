@@ -6,7 +6,7 @@ later, is shown as ``file:line:column``.
 
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,19 @@ class Source:
         """Formats problems as ``file:line:column: field: message``, in order of line."""
         located = sorted(map(self.document.locate, problems), key=lambda p: (p.line, p.column))
         return [problem_line(self.file, p) for p in located]
+
+    def refused_lines(self, problems: Iterable[Problem]) -> list[str]:
+        """Formats problems that the fabric found after this command had found none."""
+        return self.lines(map(_of_older_fabric, problems))
+
+
+def _of_older_fabric(problem: Problem) -> Problem:
+    """Says of an engine that is installed here alone what the fabric needs to know it."""
+    if not problem.message.startswith("no engine "):
+        return problem
+    missing = problem.message.partition(";")[0]
+    text = f"{missing} in the fabric that runs, which was started before it was installed"
+    return replace(problem, message=f"{text}; stop the fabric and start it again")
 
 
 def problem_line(file: str, problem: Problem) -> str:
