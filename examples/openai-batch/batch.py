@@ -16,7 +16,10 @@ batch = client.batches.create(
     completion_window="24h",
     metadata={"budget_usd": "0.50"},
 )
+shown = ""
 while batch.status not in ENDED:
+    if batch.status != shown:
+        print(shown := batch.status, file=sys.stderr)
     time.sleep(1)
     batch = client.batches.retrieve(batch.id)
 print(batch.status, batch.request_counts, file=sys.stderr)

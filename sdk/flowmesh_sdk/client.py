@@ -1,6 +1,7 @@
 """Connects to a fabric, and does there what workflows and runs ask for."""
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from datetime import date
 from pathlib import Path
@@ -31,6 +32,7 @@ from flowmesh_sdk.workflow_objects import submit_object
 T = TypeVar("T")
 SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
 _FORBIDDEN = 403
+_WORKER_JOINS_S, _POLL_S = 30.0, 0.05
 
 
 class Submittable(Protocol):
@@ -102,9 +104,11 @@ def connect(
             where=str(folder),
             remedy="run `fmesh up` there, or name another folder with state_dir=…",
         )
-    owner = owner or local_fabric.start(folder)
-    http = ApiConnection.at(owner.url, owner.token)
+    current = owner or local_fabric.start(folder)
+    http = ApiConnection.at(current.url, current.token)
     http.namespace = namespace
+    if owner is None:
+        _await_worker(http)
     return Client(http)
 
 
@@ -118,6 +122,13 @@ def connect_for(workflow: Submittable) -> "Client":
     if not os.environ.get(SERVER) and local_fabric.running(state) is None:
         local_fabric.refuse_unrunnable(workflow.to_dict(), workflow.folder, state)
     return connect()
+
+
+def _await_worker(http: ApiConnection) -> None:
+    """Waits for the worker of a new fabric: a plan needs one to predict cost and time."""
+    end = time.monotonic() + _WORKER_JOINS_S
+    while not http.get(routes.WORKERS, list[dict[str, Any]]) and time.monotonic() < end:
+        time.sleep(_POLL_S)
 
 
 def _connection(

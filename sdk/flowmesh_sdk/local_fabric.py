@@ -77,7 +77,7 @@ def start(folder: Path) -> Owner:
         raise NoFabricError(
             "no fabric is running here, and only the client is installed",
             where=str(folder),
-            remedy="pip install 'flowmesh-fabric[worker-cpu]' and run `fmesh up`, or set "
+            remedy="install FlowMesh here too, from a clone as its README says, or set "
             "FLOWMESH_SERVER and FLOWMESH_TOKEN",
         )
     # Imported here, as is tarfile elsewhere: most programs connect to what is there.

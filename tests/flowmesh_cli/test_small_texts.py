@@ -82,6 +82,8 @@ def test_a_cancelled_step_is_shown_as_cancelled_once(capsys: pytest.CaptureFixtu
     lines = [line for line in capsys.readouterr().out.splitlines() if "test.noop" in line]
     assert [line.split()[-1] for line in lines] == ["cancelled", "budget"]
     assert lines[0].count("cancelled") == 1
+    show_story(Terminal(as_json=False), Why("r", step, (), (), (), 0, (), (), {}), {})
+    assert capsys.readouterr().out == "first (test.noop) is cancelled\n"
 
 
 def test_runs_that_share_work_are_shown_by_name_if_known() -> None:

@@ -22,15 +22,16 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[fm.Client]:
     program = textwrap.dedent(f"""
         import sys
         import flowmesh_sdk as fm
-        fm.connect(state_dir={str(folder)!r})
-        print("connected", flush=True)
+        client = fm.connect(state_dir={str(folder)!r})
+        workers = client._http.get("/v1/workers", list[dict])
+        print("connected to", len(workers), "worker", flush=True)
         sys.stdin.read()
     """)
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "connected\n"
+        assert process.stdout.readline() == "connected to 1 worker\n", "plans need it"
         with fm.connect(state_dir=folder, start=False) as client:
             yield client
         process.communicate()

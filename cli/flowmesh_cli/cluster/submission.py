@@ -28,7 +28,7 @@ def submit_object(gateway: ClusterGateway, source: Source) -> RunAccepted:
     try:
         return workflow_objects.submit_object(gateway, gateway.objects, document, source.uploads)
     except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
+        raise FilesError(source.refused_lines(e.problems)) from None
     except ApiError as e:
         if e.status == UNMEETABLE:
             raise source.unmeetable(e.message) from None

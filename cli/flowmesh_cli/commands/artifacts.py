@@ -57,7 +57,7 @@ def lineage(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show what an artifact was made from, or what was made from it."""
+    """Show what an artifact was made from, or was used for."""
     from flowmesh_cli.verbs.lineage import show_lineage, show_rows  # noqa: PLC0415
 
     if rows:
@@ -171,7 +171,7 @@ def focus(
         bool, typer.Option("--json", help="Print errors as JSON. Rows are CSV or Parquet.")
     ] = False,
 ) -> None:
-    """Write what runs paid as rows of FOCUS 1.4, a format for costs."""
+    """Write what runs paid in the columns of FOCUS 1.4."""
     from flowmesh_cli.verbs.bill import Period, export_focus  # noqa: PLC0415
 
     del json  # read by ``guarded``

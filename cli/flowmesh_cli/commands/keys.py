@@ -40,7 +40,7 @@ def rotate(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Add a new master key, which seals and signs from the next start on."""
+    """Add a master key, which seals and signs from the next start on."""
     from flowmesh_cli.verbs.keys import rotate_keys  # noqa: PLC0415
 
     rotate_keys(file, place=place, as_json=json)

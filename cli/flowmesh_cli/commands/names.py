@@ -70,8 +70,8 @@ RunOption = Annotated[
 RunOrStepArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RUN STEP",
-        help="Run and step, a step of the latest run, or RUN/STEP.",
+        metavar="STEP|RUN",
+        help="Step of the latest run, RUN/STEP, or the run of the step that follows.",
         autocompletion=_completed("runs_and_steps"),
     ),
 ]

@@ -68,7 +68,7 @@ def capacity(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show latency and late replies of a service by load, as predicted."""
+    """Predict latency and late replies of a service by load."""
     from flowmesh_cli.verbs.service_capacity import show_capacity  # noqa: PLC0415
 
     show_capacity(name, namespace=namespace, place=place, as_json=json)

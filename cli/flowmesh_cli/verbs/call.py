@@ -17,7 +17,8 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.router import Endpoint, endpoint
 from flowmesh_cli.terminal import Terminal
 
-_OK = 200
+_OK, _UNAVAILABLE = 200, 503
+_WAITS = "`fmesh services list` shows what it waits for"
 _DATA = b"data: "
 _DONE = b"[DONE]"
 _TIMEOUT_S = 600.0
@@ -96,7 +97,7 @@ def request_of(found: Endpoint, model: str, text: str, options: dict[str, Any]) 
         raise CliError(
             f"{model!r} is not served from this folder: {', '.join(found.tokens)} is",
             ExitCode.NOT_FOUND,
-            remedy=f"fmesh serve {model}",
+            remedy=f"call one of these, or stop `fmesh serve` and name {model!r} in it too",
         )
     if model in found.invoke:
         return ServiceRequest(found.invoke[model], token, _fields(model, text), is_staged=True)
@@ -137,7 +138,12 @@ def _post(request: ServiceRequest) -> http.client.HTTPResponse:
         ) from e
     if response.status != _OK:
         error = json.loads(response.read())["error"]
-        raise CliError(error["message"], ExitCode.REFUSED, where=f"HTTP {response.status}")
+        raise CliError(
+            error["message"],
+            ExitCode.REFUSED,
+            where=f"HTTP {response.status}",
+            remedy=_WAITS if response.status == _UNAVAILABLE else "",
+        )
     return response
 
 

@@ -31,4 +31,4 @@ def forecast(
     try:
         return http.ask("POST", "/v1/plan", Forecast, document=document)
     except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
+        raise FilesError(source.refused_lines(e.problems)) from None

@@ -95,11 +95,17 @@ def load(
 
 
 def _show(terminal: Terminal, report: LoadReport) -> None:
-    for name, value in report.figures().items():
-        if name == "errors":
+    figures = report.figures()
+    hidden = {"errors"}
+    if not figures["ttft_ms"]:  # nothing was streamed: refused, or a service with stages
+        hidden |= {"ttft_ms", "tokens_per_s"}
+    for name, value in figures.items():
+        if name in hidden:
             continue
         shown = (
-            ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
+            ", ".join(f"{k} {v}" for k, v in value.items()) or "-"
+            if isinstance(value, dict)
+            else value
         )
         terminal.text(f"{name:<14} {shown}")
     if report.outcomes["ok"]:

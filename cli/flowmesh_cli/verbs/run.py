@@ -170,7 +170,7 @@ def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
     try:
         return http.ask("POST", "/v1/runs", RunAccepted, query={"check": True}, document=document)
     except SpecError as e:
-        raise FilesError(source.lines(e.problems)) from None
+        raise FilesError(source.refused_lines(e.problems)) from None
     except UnmeetableError as e:
         raise source.unmeetable(e.message) from None
 

@@ -116,7 +116,7 @@ class _Serving:
             if status.phase == _READY:
                 self._terminal.note(f"{model}: ready after {time.monotonic() - began_s:.0f} s")
                 return True
-            reason = _reason(status)
+            reason = waits_for(status)
             if status.phase == _FAILED:
                 raise CliError(
                     reason or "its model cannot be loaded",
@@ -212,13 +212,10 @@ def _require_tool_parser(chosen: ServeOptions) -> None:
         )
 
 
-def _reason(status: ServiceStatus) -> str:
+def waits_for(status: ServiceStatus) -> str:
     """Returns what a service waits for, or why it has failed."""
-    reasons = dict.fromkeys(
-        [r.reason for r in status.replicas if r.reason]
-        + [c.message for c in status.conditions if c.status == "False" and c.message]
-    )
-    return "; ".join(reasons)
+    messages = [c.message for c in status.conditions if c.status == "False" and c.message]
+    return "; ".join(dict.fromkeys(messages or [r.reason for r in status.replicas if r.reason]))
 
 
 def _stop(stop: threading.Event, sessions: list[FabricSession]) -> None:

@@ -20,8 +20,8 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
         return
     terminal.text(f"measured  {requests_text(found.requests)}")
     for one in found.stages:
-        alone = f"{_ms(one.alone_s)} alone" if one.alone_s else "not measured yet"
-        terminal.text(f"stage     {one.stage}: {alone}, replicas: {one.replicas}")
+        measured = f"{_ms(one.alone_s)} alone, replicas: {one.replicas}"
+        terminal.text(f"stage     {one.stage}: {measured if one.alone_s else 'not measured yet'}")
     if found.reason:
         terminal.note(f"no capacity curve: {found.reason}")
         return
@@ -38,7 +38,7 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
         for p in found.points
     ]
     seen = found.requests
-    if seen.ended:
+    if seen.p99_s:
         late = f"{seen.missed / seen.ended:.1%}" if has_target else "-"
         rows.append(
             [f"{seen.rate_per_s:.3g}/s", _ms(seen.p50_s), _ms(seen.p99_s), late, "measured"]

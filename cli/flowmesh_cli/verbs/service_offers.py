@@ -22,6 +22,7 @@ from flowmesh_sdk.local_inputs import InputUpload, local_path
 
 _DEFAULT_NAMESPACE = "default"
 _CHAT, _EMBEDDINGS = "/chat/completions", "/embeddings"
+_EXAMPLE_TOKENS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,4 +113,6 @@ def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:
 
 
 def _chat(model: str) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "user", "content": "Hello!"}]}
+    """Returns a chat of bounded length: a small model may else write on to its context's end."""
+    messages = [{"role": "user", "content": "Hello!"}]
+    return {"model": model, "messages": messages, "max_tokens": _EXAMPLE_TOKENS}

@@ -136,7 +136,7 @@ def requests_text(seen: ServiceRequests) -> str:
     if not seen.came:
         return "none in the last 5 minutes"
     text = f"{seen.rate_per_s:.3g}/s; in 5 minutes {seen.came}, of which {seen.refused} refused"
-    if seen.ended:
+    if seen.p99_s:  # else none of those that ended was answered
         text += f"; p50 {seen.p50_s * 1e3:.0f} ms, p99 {seen.p99_s * 1e3:.0f} ms"
     if seen.ended and seen.latency_s:
         text += (

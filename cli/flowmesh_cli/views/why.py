@@ -19,7 +19,8 @@ _HOW = {
 def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
     """Writes the explanation; ``names`` are titles of runs by uid."""
     step = story.step
-    reason = f": {step.message or step.reason}" if step.message or step.reason else ""
+    reason = step.message or step.reason
+    reason = f": {reason}" if reason and reason.lower() != step.state.lower() else ""
     terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
     if story.waits_for:
         terminal.text(f"  it waits for {', '.join(story.waits_for)}")

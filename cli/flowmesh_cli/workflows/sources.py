@@ -7,7 +7,7 @@ later, is shown as ``file:line:column``.
 import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,19 @@ class Source:
         fields = (text.partition(": ") for text in re.split(r"; (?=spec\.)", refusals))
         lines = self.lines(Problem(path, message) for path, _, message in fields)
         return FilesError(lines, ExitCode.REFUSED)
+
+    def refused_lines(self, problems: Iterable[Problem]) -> list[str]:
+        """Formats problems that the fabric found after this command had found none."""
+        return self.lines(map(_of_older_fabric, problems))
+
+
+def _of_older_fabric(problem: Problem) -> Problem:
+    """Says of an engine that is installed here alone what the fabric needs to know it."""
+    if not problem.message.startswith("no engine "):
+        return problem
+    missing = problem.message.partition(";")[0]
+    text = f"{missing} in the fabric that runs, which was started before it was installed"
+    return replace(problem, message=f"{text}; stop the fabric and start it again")
 
 
 def problem_line(file: str, problem: Problem) -> str:

@@ -338,7 +338,9 @@ def _phase(
 
     One with its least number of replicas is ready, though its demand has more of them loaded.
     """
-    reasons = "; ".join(r.reason for r in replicas if r.reason)
+    several = len(replicas) > 1
+    missing = [r for r in replicas if r.reason]
+    reasons = "; ".join(f"{r.component}: {r.reason}" if several else r.reason for r in missing)
     if service.release is None:
         if service.failure:
             return "Failed", ServiceCondition("Ready", "False", "ImportFailed", service.failure)

@@ -24,9 +24,10 @@ class Router(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         staged = self.path == "/v1/services/default/ask-docs:invoke"
+        loading = b'"model": "loading"' in body
         if not staged:
             body = json.dumps({"error": {"message": "the queue of 'm' is full"}}).encode()
-        self.send_response(200 if staged else 429)
+        self.send_response(503 if loading else 200 if staged else 429)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -78,7 +79,8 @@ def router() -> Iterator[str]:
 def write_endpoint(folder: Path, url: str) -> None:
     (folder / "serving").mkdir()
     invoke = {"ask-docs": f"{url}/services/default/ask-docs:invoke"}
-    document = {"url": url, "tokens": {"m": "t", "ask-docs": "t"}, "invoke": invoke}
+    tokens = dict.fromkeys(("m", "loading", "ask-docs"), "t")
+    document = {"url": url, "tokens": tokens, "invoke": invoke}
     (folder / "serving" / "endpoint.json").write_text(json.dumps(document))
 
 
@@ -95,6 +97,8 @@ def test_a_load_of_which_nothing_succeeds_fails_with_the_first_error(
         assert json.loads(done.stdout)["http_429"] == 3
     else:
         assert "http_429       3" in done.stdout
+        assert "latency_ms     -" in done.stdout.splitlines()
+        assert "ttft_ms" not in done.stdout, "nothing was streamed"
 
 
 def test_a_load_that_reaches_no_router_fails(tmp_path: Path) -> None:
@@ -174,3 +178,19 @@ def test_a_load_of_which_some_is_refused_says_why(tmp_path: Path, as_json: bool)
         assert found["errors"] == {"http_429": "HTTP 429: the queue of 'm' is full"}
     else:
         assert done.stderr == "http_429 (2 of 4), the first: HTTP 429: the queue of 'm' is full\n"
+
+
+def test_a_call_without_a_replica_says_where_to_look(tmp_path: Path, router: str) -> None:
+    write_endpoint(tmp_path, router)
+    done = CliRunner().invoke(app, ["call", "loading", "Hi", "--state-dir", str(tmp_path)])
+    assert done.exit_code == ExitCode.REFUSED
+    assert "remedy: `fmesh services list` shows what it waits for" in done.stderr
+
+
+def test_a_model_that_is_not_served_is_to_be_named_in_the_command_that_serves(
+    tmp_path: Path, router: str
+) -> None:
+    write_endpoint(tmp_path, router)
+    done = CliRunner().invoke(app, ["call", "n", "Hi", "--state-dir", str(tmp_path)])
+    assert done.exit_code == ExitCode.NOT_FOUND
+    assert "call one of these, or stop `fmesh serve` and name 'n' in it too" in done.stderr

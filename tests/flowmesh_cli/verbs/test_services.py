@@ -121,6 +121,20 @@ def test_the_state_has_the_requests_of_the_last_minutes(
     assert "12 of 48 later than 400 ms (25.0%, 5% may)" in out
 
 
+def test_no_latency_is_shown_where_nothing_was_answered(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failed = ServiceRequests(0.1, came=1, ended=1)
+    client.answer = msgspec.structs.replace(STATUS, requests=failed)
+    services.show_service("ask", namespace="", place=HERE, as_json=False)
+    points = (CapacityPoint(3.2, 0.122, 1.28, 0.035),)
+    client.answer = ServiceCapacity("ask", "team-b", points, (), failed, 16.1)
+    service_capacity.show_capacity("ask", namespace="", place=HERE, as_json=False)
+    out = capsys.readouterr().out
+    assert "in 5 minutes 1, of which 0 refused\n" in out
+    assert " 0 ms" not in out
+
+
 def test_a_curve_is_shown_beside_what_was_measured(
     client: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -133,7 +147,7 @@ def test_a_curve_is_shown_beside_what_was_measured(
     assert rows[-2] == ["3.2/s", "122", "ms", "1280", "ms", "3.5%", "predicted"]
     assert rows[-1] == ["2/s", "120", "ms", "500", "ms", "25.0%", "measured"]
     assert "stage     rank: 120 ms alone, replicas: 2" in lines
-    assert "stage     read: not measured yet, replicas: 0" in lines
+    assert "stage     read: not measured yet" in lines
     assert client.asked == [("/v1/services/ask/capacity", {"namespace": "team-b"})]
 
 

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 from tests.flowmesh_cli import flows
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.verbs.validate import validate_files
@@ -170,3 +171,17 @@ def test_parquet_without_rows_has_columns(tmp_path: Path) -> None:
         workflow(tmp_path, inputs, **{"with": {"query": "select n from rows"}}), kubernetes=False
     )
     assert "tables: rows(question)" in line
+
+
+def test_an_engine_that_only_the_command_knows_needs_a_fabric_that_starts_again() -> None:
+    [source] = read_sources(
+        WorkflowSelection([EXAMPLES / "kubernetes/hello.yaml"], None, None)
+    ).workflows
+    found = Problem("spec.steps[0].uses", "no engine 'text.word-count'; there is code.python")
+    [line] = source.refused_lines([found])
+    assert line.endswith(
+        "spec.steps[0].uses: no engine 'text.word-count' in the fabric that runs, which was started"
+        " before it was installed; stop the fabric and start it again"
+    )
+    other = Problem("spec.steps[0].with", "is required")
+    assert source.refused_lines([other]) == source.lines([other])

@@ -288,6 +288,9 @@ async def test_a_service_is_ready_once_a_worker_has_an_affinity_group_as_a_whole
     assert [(r.component, r.ready) for r in status.replicas] == [("one", 0), ("two", 0)]
     assert status.replicas[0].reason == "good-w: waits for two, by affinity 'pair'"
     assert status.phase == "Loading"
+    assert status.conditions[-1].message == (
+        "one: good-w: waits for two, by affinity 'pair'; two: good-w: loading"
+    )
     await worker.sync(replicas=(state_of(one), state_of(two)))
     status = await api.until(lambda s: s.phase == "Ready")
     assert [r.ready for r in status.replicas] == [1, 1]

@@ -74,7 +74,7 @@ def test_before_a_measurement_all_calls_that_may_be_under_way_run_at_once() -> N
     """Ten a second that take two seconds each are twenty at once."""
     assert wanted(ExpectedArrivals(10.0)) == (
         5,
-        "20 calls at once are expected, of which one runs 4",
+        "20 calls at once are expected, and one replica runs 4",
     )
     assert wanted(ExpectedArrivals(10.0), most=3)[0] == 3
     assert wanted(ExpectedArrivals(1.0, peak_per_s=10.0))[0] == 5

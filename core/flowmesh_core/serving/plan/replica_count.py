@@ -65,7 +65,7 @@ def count_replicas(
         return ReplicaCount(wanted, None, "the service asks for it")
     if rate_per_s is None or capacity is None:
         return ReplicaCount(wanted, None, "its demand is not measured yet")
-    text = f"{rate_per_s:.3g}/s asked, of which one serves {UTILISATION * capacity.peak:.3g}"
+    text = f"{rate_per_s:.3g}/s asked, and one replica serves {UTILISATION * capacity.peak:.3g}"
     needed = math.ceil(rate_per_s / (UTILISATION * capacity.peak) - 1e-9)
     if needed > wanted:
         at_most = f", at most {most}" if needed > most else ""
@@ -95,5 +95,5 @@ def count_expected(
     return ReplicaCount(
         wanted,
         None,
-        f"{calls_at_once:.3g} calls at once are expected, of which one runs {calls_max}",
+        f"{calls_at_once:.3g} calls at once are expected, and one replica runs {calls_max}",
     )
