@@ -10,7 +10,7 @@ import random
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.flowmesh_control.given import given_attempts
 from tests.flowmesh_core.machine import world as w
@@ -320,6 +320,7 @@ def talk(seed: int) -> Worker:
 
 @settings(max_examples=WORLDS)
 @given(st.integers(0, 2**64 - 1))
+@example(3_911_673_801_394)  # attempts that had crashed come back, and crash once more
 def test_no_worker_message_raises_an_error_behind_the_gateway(seed: int) -> None:
     talk(seed)
 

@@ -92,6 +92,7 @@ class State:
         demand: recent arrivals by signature.
         attempts_made: how many attempts this epoch has made, of any action: a number that no two of
             them share, even when an action is wanted anew after it was forgotten.
+        suspect_groups_made: how many groups of suspects, which their names count.
         evaluations_made: the number of the last evaluation of a condition in this epoch.
         revocations: those that are known, for runs that are submitted again later.
         service_spend: service → nano-dollars that its replicas have cost.
@@ -151,6 +152,7 @@ class State:
     tenant_drained_s: float = float("-inf")
     demand: DemandTracker = field(default_factory=DemandTracker)
     attempts_made: int = 0
+    suspect_groups_made: int = 0
     prefix_salt: Callable[[str], str] = str
     evaluations_made: int = 0
     revocations: list[ContentRevoked] = field(default_factory=list)

@@ -80,7 +80,10 @@ def _halve(state: State, attempt: Attempt, others: list[Attempt]) -> None:
     for members in (together[:middle], together[middle:]):
         if not members:
             continue
-        name = digest_value("suspects", [base.signature, members[0].attempt_id])
+        # Of an attempt alone the name would not be new: one that was lost may come back, and be lost
+        # once more.
+        state.suspect_groups_made += 1
+        name = digest_value("suspects", [base.signature, state.epoch, state.suspect_groups_made])
         info = replace(base, signature=name, suspects_of=base.signature)
         group = SuspectGroup(case, info, alone=len(members) == 1)
         for member in members:
