@@ -80,8 +80,7 @@ def _halve(state: State, attempt: Attempt, others: list[Attempt]) -> None:
     for members in (together[:middle], together[middle:]):
         if not members:
             continue
-        # Of an attempt alone the name would not be new: one that was lost may come back, and be lost
-        # once more.
+        # The id of an attempt would not do: one that was lost may come back, and be lost once more.
         state.suspect_groups_made += 1
         name = digest_value("suspects", [base.signature, state.epoch, state.suspect_groups_made])
         info = replace(base, signature=name, suspects_of=base.signature)
