@@ -69,7 +69,7 @@ class Terminal:
 
     def piece(self, text: str) -> None:
         """Writes a part of a line, as :meth:`text`."""
-        self.out.print(printable(text), end="", markup=False)
+        self.out.print(printable(text), end="", markup=False, emoji=False)
 
     def note(self, text: str) -> None:
         """Writes a message to standard error."""
