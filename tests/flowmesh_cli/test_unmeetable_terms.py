@@ -54,7 +54,8 @@ def test_each_refused_term_of_a_submission_has_its_line(flow: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_names_the_line_of_the_budget(flow: Path) -> None:
-    done = fmesh("plan", flow, cwd=flow.parent)
+@pytest.mark.parametrize("verb", ["plan", "run"])
+def test_a_budget_is_refused_before_anything_runs(flow: Path, verb: str) -> None:
+    done = fmesh(verb, flow, cwd=flow.parent)
     assert done.returncode == ExitCode.REFUSED
     assert re.search(rf"{flow}:5:\d+: spec\.budgetUsd: at least \$\S+ are expected", done.stderr)

@@ -1,14 +1,12 @@
 """``fmesh plan``: predicts hits, cost and time from published results and learned costs."""
 
-import time
 from collections.abc import Sequence
 
 import typer
 
-from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
+from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
 from flowmesh_cli.attach import attach
-from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -21,7 +19,7 @@ from flowmesh_cli.verbs.preflight import (
     refuse_what_no_worker_here_can_run,
 )
 from flowmesh_cli.verbs.resolve_sources import resolve_sources
-from flowmesh_cli.verbs.run import checked
+from flowmesh_cli.verbs.run import checked, wait_for_workers
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.sharing import shared_scope, sharing_text
 from flowmesh_cli.workflows.selection import WorkflowSelection
@@ -31,8 +29,6 @@ from flowmesh_core.sharing.scopes import is_shared
 UNKNOWN = "?"
 """Shown in place of a value that is not based on a measurement."""
 _RUNS_NOTHING = ("hit", "skip")
-_WORKERS_TIMEOUT_S = 20.0
-_POLL_S = 0.1
 
 
 def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_json: bool) -> None:
@@ -49,7 +45,7 @@ def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_j
     refuse_what_no_worker_here_can_run(sources, place)
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
         if not place.is_cluster:  # a cluster's pools may grow from zero
-            _wait_for_workers(session.http)
+            wait_for_workers(session.http)
         pins = [resolve_sources(session.http, s) if resolves else {} for s in sources.workflows]
         pairs = zip(sources.workflows, pins, strict=True)
         forecasts = [forecast(session.http, source, found) for source, found in pairs]
@@ -90,7 +86,7 @@ def plan_batches(
     terminal = Terminal(as_json=as_json)
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
         if not place.is_cluster:
-            _wait_for_workers(session.http)
+            wait_for_workers(session.http)
         plans = [plan_batch(session.http, file) for file in chosen.files]
         if session.is_owner:
             for file, found in zip(chosen.files, plans, strict=True):
@@ -102,13 +98,6 @@ def plan_batches(
     for found in plans:
         show(terminal, found.forecast, policies)
         show_quotes(terminal, found)
-
-
-def _wait_for_workers(http: ApiClient) -> None:
-    """Waits until a worker is connected: without one nothing can be predicted."""
-    end = time.monotonic() + _WORKERS_TIMEOUT_S
-    while not http.get("/v1/workers", list[WorkerStatus]) and time.monotonic() < end:
-        time.sleep(_POLL_S)
 
 
 def show(

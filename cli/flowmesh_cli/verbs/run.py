@@ -1,12 +1,13 @@
 """``fmesh run``, ``submit`` and ``watch``."""
 
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import typer
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
-from flowmesh_api.v1.fabric import CachePolicy, FabricStatus
+from flowmesh_api.v1.fabric import CachePolicy, FabricStatus, WorkerStatus
 from flowmesh_api.v1.runs import RunAccepted, RunStatus
 from flowmesh_cli.attach import ReachableFabric, attach, query_fabric, require_fabric
 from flowmesh_cli.cluster.gateway import ClusterGateway
@@ -19,7 +20,7 @@ from flowmesh_cli.exit_codes import ExitCode, worst
 from flowmesh_cli.interrupts import Interrupts, leave
 from flowmesh_cli.local.options import LocalOptions, price, tenant_weights
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.follow import JsonProgress, RunFollower, progress_for
+from flowmesh_cli.verbs.follow import POLL_S, JsonProgress, RunFollower, progress_for
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.verbs.run_summary import show_end
 from flowmesh_cli.verbs.validate import compile_sources
@@ -32,6 +33,7 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.suggestions import did_you_mean
 
 _WAIT_FOR_OTHERS_S = 0.2
+_WORKERS_TIMEOUT_S = 20.0
 _POLICIES = "/v1/policies"
 
 
@@ -66,6 +68,8 @@ def run_files(
             note_replaced_policies(terminal, set_policies(session.http, sources.policies))
         else:
             remove_policies(session.http, terminal)
+        if any(s.plan and (s.plan.budget_nanousd or s.plan.deadline_s) for s in sources.workflows):
+            wait_for_workers(session.http)
         submitter = secrets.token_hex(8)
         accepted = [submit(session.http, s, submitter) for s in sources.workflows]
         for run in accepted:
@@ -150,6 +154,13 @@ def checked(chosen: WorkflowSelection) -> Sources:
     for source, plan in zip(sources.workflows, plans, strict=True):
         source.plan = plan
     return sources
+
+
+def wait_for_workers(http: ApiClient) -> None:
+    """Waits until a worker is connected: without one no cost and no time can be predicted."""
+    end = time.monotonic() + _WORKERS_TIMEOUT_S
+    while not http.get("/v1/workers", list[WorkerStatus]) and time.monotonic() < end:
+        time.sleep(POLL_S)
 
 
 def submit(http: ApiClient, source: Source, submitter: str = "") -> RunAccepted:
