@@ -20,7 +20,7 @@ from flowmesh_operator.workflows.reconcile_decision import amendments
 
 DIGITS = "9" * 400
 DURATION, MEMORY = f"{DIGITS}d", f"{'9' * 280}Ti"
-LONGEST, MOST = "999999999.999999999d" * 5, "999999999.999999999Ti"
+LONGEST, MOST = "999999999.999999999d" * 5, "999999999999.999999999Ti"
 RIGHTS = {
     OWNER: {"team-a": EDIT, "team-a/flowmeshservices": EDIT},
     ATTACKER: {"team-b": EDIT, "team-b/flowmeshservices": EDIT},

@@ -10,7 +10,7 @@ import re
 from flowmesh_core.units import MiB, NanoUsd, nano_usd
 
 DURATION_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d)){1,5}$"
-MEMORY_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)$"
+MEMORY_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)$"
 USD_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?$"
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -19,7 +19,7 @@ _BYTES = {
     **{unit: 1000 ** (i + 1) for i, unit in enumerate(("k", "M", "G", "T"))},
 }
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
-_MEMORY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)")
+_MEMORY = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)")
 _MIB_BYTES = 1024 * 1024
 
 

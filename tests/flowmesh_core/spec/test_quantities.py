@@ -14,7 +14,15 @@ def test_durations_become_seconds(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("4Gi", 4096), ("512Mi", 512), ("1G", 954), ("1.5Gi", 1536), ("1k", 1)]
+    ("text", "value"),
+    [
+        ("4Gi", 4096),
+        ("512Mi", 512),
+        ("1G", 954),
+        ("1.5Gi", 1536),
+        ("1k", 1),
+        ("2113411308Ki", 2_063_879),
+    ],
 )
 def test_memory_becomes_mebibytes_rounded_up(text: str, value: int) -> None:
     assert mebibytes(text) == value
