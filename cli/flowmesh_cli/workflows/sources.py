@@ -75,16 +75,17 @@ class Source:
 
     def refused_lines(self, problems: Iterable[Problem]) -> list[str]:
         """Formats problems that the fabric found after this command had found none."""
-        return self.lines(map(_of_older_fabric, problems))
+        return self.lines(map(_unknown_to_fabric, problems))
 
 
-def _of_older_fabric(problem: Problem) -> Problem:
+def _unknown_to_fabric(problem: Problem) -> Problem:
     """Says of an engine that is installed here alone what the fabric needs to know it."""
     if not problem.message.startswith("no engine "):
         return problem
     missing = problem.message.partition(";")[0]
-    text = f"{missing} in the fabric that runs, which was started before it was installed"
-    return replace(problem, message=f"{text}; stop the fabric and start it again")
+    text = f"{missing} in the fabric that runs, though it is installed here"
+    remedy = "start a fabric of this machine again; a cluster needs it in its images"
+    return replace(problem, message=f"{text}; {remedy}")
 
 
 def problem_line(file: str, problem: Problem) -> str:

@@ -77,8 +77,8 @@ async def receive_file(
 class _Body:
     """The body of a form, of which few lines are boundaries and headers.
 
-    aiohttp reads these one by one, a hundred times slower than the bytes of a file, and those of
-    parts that nobody asked for too.
+    aiohttp reads these one by one, a hundred times slower than the bytes of a file, also in parts
+    that are not used.
     """
 
     def __init__(self, content: StreamReader) -> None:

@@ -59,7 +59,7 @@ def schema_pattern(pattern: str) -> Any:
 def pattern_problem(pattern: str) -> str:
     """Returns why a pattern of a verifier or a judge is refused; empty where it is not."""
     if len(pattern) > PATTERN_CHARS_MAX:
-        return f"a regular expression has at most {PATTERN_CHARS_MAX} characters"
+        return f"a regular expression of more than {PATTERN_CHARS_MAX:,} characters; shorten it"
     try:
         re.compile(pattern)
         size = _size(parser.parse(pattern))
@@ -67,8 +67,8 @@ def pattern_problem(pattern: str) -> str:
         return f"not a regular expression: {e}"
     if size > PATTERN_SIZE_MAX:
         return (
-            f"a regular expression of {size:.0e} parts, with repetitions written out, of at most"
-            f" {PATTERN_SIZE_MAX}; write smaller repetitions"
+            f"a regular expression of more than {PATTERN_SIZE_MAX:,} parts, with its repetitions"
+            " written out; write smaller repetitions"
         )
     return ""
 

@@ -173,15 +173,15 @@ def test_parquet_without_rows_has_columns(tmp_path: Path) -> None:
     assert "tables: rows(question)" in line
 
 
-def test_an_engine_that_only_the_command_knows_needs_a_fabric_that_starts_again() -> None:
+def test_an_engine_that_only_the_command_knows_is_named_with_what_the_fabric_needs() -> None:
     [source] = read_sources(
         WorkflowSelection([EXAMPLES / "kubernetes/hello.yaml"], None, None)
     ).workflows
     found = Problem("spec.steps[0].uses", "no engine 'text.word-count'; there is code.python")
     [line] = source.refused_lines([found])
     assert line.endswith(
-        "spec.steps[0].uses: no engine 'text.word-count' in the fabric that runs, which was started"
-        " before it was installed; stop the fabric and start it again"
+        "spec.steps[0].uses: no engine 'text.word-count' in the fabric that runs, though it is"
+        " installed here; start a fabric of this machine again; a cluster needs it in its images"
     )
     other = Problem("spec.steps[0].with", "is required")
     assert source.refused_lines([other]) == source.lines([other])
