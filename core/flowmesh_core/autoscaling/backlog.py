@@ -17,6 +17,7 @@ from types import MappingProxyType
 import msgspec
 
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation
+from flowmesh_core.autoscaling.objective import value_of_time, workers_that_pay
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.preferred_pools import PreferredPools
 from flowmesh_core.costmodel import CostKey, CostModel
@@ -30,6 +31,8 @@ from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.estimates import Estimates
 from flowmesh_core.units import Digest
 
+DEFAULT_WEIGHTS = UtilityWeights()
+
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
@@ -37,16 +40,18 @@ class Backlog:
 
     Attributes:
         running_s: worker-seconds until the work of its workers is done. More workers do not end
-            running work sooner, so each counts for no more than one worker may have before it (ADR
-            20).
+            running work sooner, so each counts for no more than one worker may have before it.
         ready_s: worker-seconds of the ready actions assigned to it, as shares of full instances.
         load_s: seconds to load the instances that these need: not part of the signal, since more
             workers do not load them sooner.
+        start_s: seconds until one more worker has loaded the largest of them.
+        waiting_nanousd_per_hour: the value of the time of the runs that wait for its work.
         actions: ready actions assigned to it.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
         deadline_workers: workers that the deadlines of its actions need.
-        warm: workers that have the instances in demand, or had them and are not replaced yet.
-        vacated: whether the engines in demand have just moved to a cheaper pool and are open there.
+        warm: workers whose instances in demand are worth keeping, or that had them and are not
+            replaced yet.
+        vacated: whether the engines in demand have just moved to another pool and are open there.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
@@ -56,6 +61,8 @@ class Backlog:
     running_s: float = 0.0
     ready_s: float = 0.0
     load_s: float = 0.0
+    start_s: float = 0.0
+    waiting_nanousd_per_hour: float = 0.0
     actions: int = 0
     busy: int = 0
     deadline_workers: int = 0
@@ -69,6 +76,17 @@ class Backlog:
     def seconds(self) -> float:
         """The signal: worker-seconds of running and ready work."""
         return self.running_s + self.ready_s
+
+    def workers_that_pay(self, pool: PoolView, most: int) -> int:
+        """Returns how many workers of its pool save more waiting than they cost."""
+        return workers_that_pay(
+            pool.shape.price_nanousd_per_hour,
+            self.seconds,
+            self.waiting_nanousd_per_hour,
+            max(pool.start_s, self.start_s),
+            pool.idle_s,
+            most,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +159,7 @@ class _CapacitySignal:
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
-            workers = self._preferred_pools.packings[pool.name].workers
+            workers = self._preferred_pools.packings[pool.name].kept
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
             known, vacated = (
@@ -194,36 +212,56 @@ class _CapacitySignal:
     def _count_running(self) -> None:
         for worker in self._snapshot.workers:
             name = worker.shape.pool
-            stays_s, busy = 0.0, worker.replicas > 0
+            stays_s, busy, waiting = 0.0, worker.replicas > 0, 0.0
             for instance in worker.instances.values():
                 if not instance.assigned:
                     continue
                 busy = True
                 reserved = name in self._snapshot.reserved_pools
                 pool, more_s = (None, 0.0) if reserved else self._counts_at(instance)
-                if pool is None or pool.name == name or instance.remaining_s > pool.stabilization_s:
+                value = self._value(instance.signature) * instance.assigned
+                if pool is None or pool.name == name:
                     # More workers do not end a load sooner, so its remaining time is left out.
                     stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
+                    waiting += value
                 else:
                     preferred = self._found[pool.name]
-                    self._found[pool.name] = replace(preferred, ready_s=preferred.ready_s + more_s)
+                    self._found[pool.name] = replace(
+                        preferred,
+                        ready_s=preferred.ready_s + more_s,
+                        waiting_nanousd_per_hour=preferred.waiting_nanousd_per_hour + value,
+                    )
             stays_s = min(stays_s, self._most_s.get(name, stays_s))
             known = self._found[name]
             self._found[name] = replace(
-                known, running_s=known.running_s + stays_s, busy=known.busy + busy
+                known,
+                running_s=known.running_s + stays_s,
+                busy=known.busy + busy,
+                waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + waiting,
             )
 
+    def _value(self, signature: Digest, weights: UtilityWeights = DEFAULT_WEIGHTS) -> float:
+        """The value of the time of the runs that wait for one action, in nano-dollars an hour."""
+        one = self._warm.get(signature)
+        return value_of_time(one.weights) * one.waiting_runs if one else value_of_time(weights)
+
     def _counts_at(self, instance: InstanceView) -> tuple[PoolView | None, float]:
-        """The pool that should run an instance's actions, and for how many seconds; or None."""
+        """The pool that should run an instance's actions, and for how many seconds; or None.
+
+        What ends only after a worker could have started there counts where it is.
+        """
         preferred = self._preferred_pools.found.get(instance.signature)
         if preferred is not None:
-            return preferred.pool, preferred.share_s(
-                self._warm[instance.signature].work
-            ) * instance.assigned
+            restart_s = preferred.pool.start_s + preferred.load_s
+            more_s = preferred.share_s(self._warm[instance.signature].work) * instance.assigned
+            return (preferred.pool if instance.remaining_s <= restart_s else None), more_s
         info = self._snapshot.signatures.get(instance.signature)
         if info is None or info.components:
             return None, 0.0
-        return self._preferred_pools.used_pool(self._able_pools(info)), instance.remaining_s
+        used = self._preferred_pools.used_pool(self._able_pools(info))
+        if used is not None and instance.remaining_s > used.start_s:
+            used = None
+        return used, instance.remaining_s
 
     def _count_ready(self) -> None:
         groups = _startable(self._snapshot)
@@ -246,8 +284,13 @@ class _CapacitySignal:
                 opened.add(signature)
                 name = chosen.pool.name
                 known = _with_group(self._found[name], self._snapshot, group, chosen, load_s)
-                occupied = max(known.occupied, self._occupied(name, group.info))
-                self._found[name] = replace(known, occupied=occupied)
+                value = self._value(signature, group.weights) * group.count
+                self._found[name] = replace(
+                    known,
+                    occupied=max(known.occupied, self._occupied(name, group.info)),
+                    start_s=max(known.start_s, chosen.pool.start_s + chosen.load_s),
+                    waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + value,
+                )
                 if name not in self._staffed:
                     self._keep_requests(able)
 
@@ -305,15 +348,13 @@ class _CapacitySignal:
         full = float(instance_capacity(info, None, kind))
         one = self._warm.get(info.signature)
         gap_s = one.gap_s if one else FIRST_GAP_S
-        hot = info.signature in self._open[pool.name]
+        signature_is_open = info.signature in self._open[pool.name]
         return TemplateWorker(
             pool=pool,
             alone=model.rate(key, kind, size),
             full=model.rate(key, kind, size, min(full, float(ready))),
             load_s=load_s,
-            expected_load_s=load_s * min(1.0, gap_s / max(1.0, pool.stabilization_s))
-            if hot
-            else load_s,
+            expected_load_s=0.0 if signature_is_open else load_s,
             paid_load_s=load_s / full,
             open_s=gap_s * min(1.0, info.requirement.memory_mib / pool.memory_mib),
             needed_bytes=needed,
@@ -349,7 +390,8 @@ class _CapacitySignal:
         return able[best]
 
     def _takes_more(self, pool: PoolView) -> bool:
-        return self._found[pool.name].seconds < pool.most_s
+        wanted = self._found[pool.name].workers_that_pay(pool, pool.most + 1)
+        return 0 < pool.most >= wanted
 
 
 def _startable(snapshot: Snapshot) -> list[ActionGroup]:

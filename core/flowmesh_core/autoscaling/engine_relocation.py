@@ -1,44 +1,53 @@
-"""Engine relocation: which pool comes first for the engines in demand, as demand changes.
+"""Which pool the engines in demand should be in, and when they move to another.
 
-Utility compares what an action gets from a device for its share of it. An action that comes once in
-minutes gets as much of a fast device as one of hundreds; that the whole device is paid for in
-between, or that it is overloaded, is taken into account here. Moving costs a load of every model,
-so engines stay where they are unless there is a reason (ADR 22).
+Beside the pool where they are, every other one has a price and a wait too. Where another would have
+been better all along, the difference adds up, and the engines move once it exceeds what a move
+costs: ski rental. What is compared is ``objective``'s sum of dollars and of users' time; see
+ADR 87.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
+from flowmesh_core.autoscaling.objective import response_s, value_of_time
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import (
-    BUSY_SHARE,
-    CHEAPER_COST_SHARE,
-    MOVE_PATIENCE_IDLE_TIMES,
-    QUIET_SHARE,
+    MOVE_FAILURES_MOST,
+    ROUND_MOST_S,
     SETTLED_SHARE,
-    STEADY_S,
     VACATED_NOTICE_S,
 )
 from flowmesh_core.fleet.demand import SignatureDemand
-from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 
 @dataclass(frozen=True, slots=True)
 class PoolRequirement:
-    """The workers that a pool would need to have all engines in demand open.
+    """What it costs to have all engines in demand open in a pool.
 
     Attributes:
         pool: the pool.
-        nanousd_per_hour: what they add to the bill, so without those that the pool has in any case;
-            infinity where not all engines fit.
-        use: share of their capacity that the demand takes.
+        nanousd_per_hour: what its workers add to the bill, so without those that the pool has in
+            any case; infinity where not all engines fit.
+        waiting_nanousd_per_hour: the value of the time in which users wait there.
+        restart_s: seconds until a new worker has the engines open.
     """
 
     pool: PoolView
     nanousd_per_hour: float
-    use: float
+    waiting_nanousd_per_hour: float = 0.0
+    restart_s: float = 0.0
+
+    @property
+    def per_hour(self) -> float:
+        """Both sums."""
+        return self.nanousd_per_hour + self.waiting_nanousd_per_hour
+
+    @property
+    def move_nanousd(self) -> float:
+        """What a move to it costs: until its engines take work, the old pool is paid too."""
+        return self.nanousd_per_hour * self.restart_s / 3600.0
 
 
 def fleet_of(
@@ -46,32 +55,46 @@ def fleet_of(
     warm: Sequence[SignatureDemand],
     places: Mapping[Digest, Mapping[str, TemplateWorker]],
 ) -> PoolRequirement:
-    """Returns what a pool would need for the engines in demand.
+    """Returns what a pool would cost with the engines in demand, by the best number of workers.
 
     Args:
         pool: the pool.
-        warm: signatures in demand, the largest first.
+        warm: signatures in demand, the largest first; at least one.
         places: signature → pool → an idle worker of it.
     """
-    packing, used, able = MemoryPacking(pool), 0.0, bool(warm)
+    packing, used, load_s = MemoryPacking(pool), 0.0, 0.0
+    engines: list[tuple[SignatureDemand, TemplateWorker]] = []
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
-        mib = one.info.requirement.memory_mib
-        if empty is None or not packing.fits(mib):
-            able = False
-        else:
-            packing.take(mib)
-            used += empty.share_s(one.work) * one.per_s
-    added = max(0, packing.workers - pool.minimum) * pool.shape.price_nanousd_per_hour
-    return PoolRequirement(pool, added if able else inf, used / max(1, packing.workers))
+        if empty is None or not packing.fits(one.info.requirement.memory_mib):
+            return PoolRequirement(pool, inf)
+        packing.take(one.info.requirement.memory_mib)
+        engines.append((one, empty))
+        used += empty.share_s(one.work) * one.per_s
+        load_s = max(load_s, empty.load_s)
+    price, least = pool.shape.price_nanousd_per_hour, max(1, packing.workers)
+
+    def with_workers(number: int) -> PoolRequirement:
+        waiting = sum(
+            value_of_time(one.weights)
+            * one.waiting_runs
+            * one.per_s
+            * response_s(empty, one.work, used / number, number)
+            for one, empty in engines
+        )
+        added = max(0, number - pool.minimum) * price
+        return PoolRequirement(pool, added, waiting, pool.start_s + load_s)
+
+    numbers = range(least, max(least, pool.most) + 1)
+    return min((with_workers(n) for n in numbers), key=lambda found: found.per_hour)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReadiness:
-    """What a pool has open of the engines in demand.
+    """What a pool has open of the engines in demand, as shares of their memory.
 
     Attributes:
-        any: share that is open or loading; ``ready`` the share that takes work.
+        any: engines that are open or loading; ``ready`` those that take work.
     """
 
     any: float = 0.0
@@ -82,45 +105,40 @@ NOTHING = EngineReadiness()
 
 
 class EngineRelocation:
-    """Remembers which pool comes first, and since when another should. It may be lost without harm.
+    """Remembers which pool comes first, and what it has cost that another did not.
 
     The engines in demand move together, through these states::
 
         unsettled ── a pool has half of them open ──► settled in P
-        settled in P ── quiet for stabilization_s x patience ──► moving to a cheaper pool Q
-        settled in P ── busy for target_s ──► moving to a dearer pool Q
-        moved from a quiet P ── demand prefers seconds ──► moving back to P, at once
-        moving to Q ── all ready in Q, or half after stabilization_s ──► settled in Q, P is vacated
-        moving to Q ── under half after 2 x (start_s + stabilization_s) ──► settled where most are
+        settled in P ── Q would have saved what moving there costs ──► moving to Q
+        moving to Q ── all ready in Q, or half after restart_s ──► settled in Q, P is vacated
+        moving to Q ── under half after 2 x restart_s ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
 
     P retains its workers (``leaving``) until Q has the engines: to give P up at once would leave
     the demand without engines for a whole load
-    (``test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next``). A move that has
-    to be undone soon doubles the patience before the next one, up to
-    ``MOVE_PATIENCE_IDLE_TIMES``, and one that lasted for ``STEADY_S`` halves it: with a fixed
-    wait, demand that comes and goes in that rhythm would move the engines each time, and each
-    move loads every model
-    (``test_engines_that_had_to_return_wait_longer_before_each_further_relocation``).
+    (``test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next``). A move that failed
+    doubles what the next one to that pool must save. All this may be lost without harm.
 
     Attributes:
         first: that pool; None while no pool has the engines in demand open.
-        leaving: pools that they are moving from: they stay as they are until the first has the
-            engines open.
-        moves: how often engines were moved.
+        leaving: pools that its engines were in before; until it has them, they retain theirs.
+        moves: engines moved to another pool, counted.
     """
 
     def __init__(self) -> None:
+        """Starts unsettled."""
         self.first: str | None = None
         self.leaving: set[str] = set()
         self.moves = 0
-        self._quiet_pool: str | None = None
-        self._why, self._since_s, self._moved_s = "", 0.0, 0.0
+        self._regret: dict[str, float] = {}
+        self._failures: dict[str, int] = {}
+        self._looked_s: float | None = None
+        self._moved_s, self._source = 0.0, ""
         self._vacated, self._vacated_s = "", 0.0
-        self._patience = 1
 
     def was_vacated(self, name: str, now_s: float) -> bool:
-        """Whether engines have just been moved from a pool because it was hardly used."""
+        """Whether the engines in demand have just moved out of a pool."""
         return name == self._vacated != self.first and now_s - self._vacated_s < VACATED_NOTICE_S
 
     def order(
@@ -128,7 +146,6 @@ class EngineRelocation:
         names: Sequence[str],
         open_: Mapping[str, EngineReadiness],
         fleets: Mapping[str, PoolRequirement],
-        weights: Sequence[UtilityWeights],
         now_s: float,
     ) -> list[str]:
         """Returns the pools' names, first the one where the engines in demand should be.
@@ -136,20 +153,18 @@ class EngineRelocation:
         Args:
             names: all pools, the one of the best utility first; at least one.
             open_: by pool, what it has open; empty where no engine is in demand.
-            fleets: by pool, what all engines in demand would need; empty where none are.
-            weights: of all signatures in demand.
+            fleets: by pool, what all engines in demand would cost; empty where none are.
             now_s: the time.
         """
+        passed_s = 0.0 if self._looked_s is None else min(ROUND_MOST_S, now_s - self._looked_s)
+        self._looked_s = now_s
         self._settle(names, open_, fleets)
         if not open_:
-            self._why = ""
             self._moved_s = now_s if self.leaving else self._moved_s
         elif fleets:
-            why, target, wait_s = self._find_better(names, open_, fleets, weights)
-            if why != self._why:
-                self._why, self._since_s = why, now_s
-            if why and now_s - self._since_s >= wait_s:
-                self._move(why, self.first or names[0], target, now_s)
+            target = self._better(fleets, passed_s)
+            if target:
+                self._move(target, now_s)
             self._end_move(open_, fleets, now_s)
         return sorted(names, key=lambda name: name != self.first)
 
@@ -159,52 +174,37 @@ class EngineRelocation:
         open_: Mapping[str, EngineReadiness],
         fleets: Mapping[str, PoolRequirement],
     ) -> None:
-        """Settles on a pool that has half of them, until it is removed or cannot hold them all."""
-        able = {name for name, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
-        if self.first not in fleets or (able and self.first not in able):
+        able = {n for n, fleet in fleets.items() if fleet.nanousd_per_hour < inf}
+        lost = self.first not in names or (bool(able) and self.first not in able)
+        if self.first is None or lost:
             candidates = [
-                n for n in names if n in fleets and open_.get(n, NOTHING).any >= SETTLED_SHARE
+                n for n in names if open_.get(n, NOTHING).any >= SETTLED_SHARE or n in self.leaving
             ]
             candidates = [n for n in candidates if not able or n in able]
             self.first = candidates[0] if candidates else None
-            if self.leaving and fleets:
-                self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)
-            self.leaving, self._quiet_pool = set(), None
+            self.leaving, self._regret = set(), {}
 
-    def _find_better(
-        self,
-        names: Sequence[str],
-        open_: Mapping[str, EngineReadiness],
-        fleets: Mapping[str, PoolRequirement],
-        weights: Sequence[UtilityWeights],
-    ) -> tuple[str, str, float]:
-        """Why another pool should come first ("" if none), which one, and how long to wait."""
-        current = fleets[self.first or names[0]]
-        hasty = any(w.hasty for w in weights)
-        fit = [fleets[n] for n in names if fleets[n].use <= BUSY_SHARE]
-        fit = [fleet for fleet in fit if fleet.nanousd_per_hour < inf]
-        if hasty and self._quiet_pool in {fleet.pool.name for fleet in fit}:
-            return "hasty", str(self._quiet_pool), 0.0
-        if current.use > BUSY_SHARE and not all(w.thrifty for w in weights):
-            price = current.pool.shape.price_nanousd_per_hour
-            faster = [f for f in fit if f.pool.shape.price_nanousd_per_hour > price]
-            if faster:
-                return "busy", faster[0].pool.name, current.pool.target_s
-        settled = open_.get(current.pool.name, NOTHING).ready >= SETTLED_SHARE
-        if current.use <= QUIET_SHARE and settled and not hasty and current.nanousd_per_hour < inf:
-            least = min(fit, key=lambda f: f.nanousd_per_hour, default=current)
-            if least.nanousd_per_hour < CHEAPER_COST_SHARE * current.nanousd_per_hour:
-                return "quiet", least.pool.name, current.pool.stabilization_s * self._patience
-        return "", "", inf
+    def _better(self, fleets: Mapping[str, PoolRequirement], passed_s: float) -> str:
+        """The pool that would by now have saved what a move to it costs; empty if there is none."""
+        current = fleets.get(self.first or "")
+        if current is None or current.nanousd_per_hour == inf or self.leaving:
+            return ""
+        found, most = "", 0.0
+        for name, fleet in fleets.items():
+            if fleet is current or fleet.nanousd_per_hour == inf:
+                self._regret.pop(name, None)
+                continue
+            saved = (current.per_hour - fleet.per_hour) * passed_s / 3600.0
+            regret = self._regret[name] = max(0.0, self._regret.get(name, 0.0) + saved)
+            left = regret - fleet.move_nanousd * 2 ** self._failures.get(name, 0)
+            if left > most:
+                found, most = name, left
+        return found
 
-    def _move(self, why: str, source: str, target: str, now_s: float) -> None:
-        if why != "quiet" and self._quiet_pool is not None:
-            steady = now_s - self._moved_s >= STEADY_S
-            times = self._patience // 2 if steady else self._patience * 2
-            self._patience = max(1, min(MOVE_PATIENCE_IDLE_TIMES, times))
-        self.leaving = (self.leaving | {source}) - {target}
-        self._quiet_pool = source if why == "quiet" else None
-        self.first, self._moved_s, self._why = target, now_s, ""
+    def _move(self, target: str, now_s: float) -> None:
+        self._source = self.first or ""
+        self.leaving = {self._source}
+        self.first, self._moved_s, self._regret = target, now_s, {}
         self.moves += 1
 
     def _end_move(
@@ -218,15 +218,13 @@ class EngineRelocation:
         self.leaving &= fleets.keys()
         if not self.leaving or current is None:
             return
-        readiness, waited_s = open_.get(current.pool.name, NOTHING), now_s - self._moved_s
-        stabilization_s = current.pool.stabilization_s
-        if readiness.ready >= 1.0 or (
-            readiness.ready >= SETTLED_SHARE and waited_s >= stabilization_s
-        ):
-            self._vacated, self._vacated_s, self.leaving = self._quiet_pool or "", now_s, set()
-        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * (
-            current.pool.start_s + stabilization_s
-        ):
+        name, waited_s = current.pool.name, now_s - self._moved_s
+        readiness = open_.get(name, NOTHING)
+        half_ready = readiness.ready >= SETTLED_SHARE and waited_s >= current.restart_s
+        if readiness.ready >= 1.0 or half_ready:
+            self._vacated, self._vacated_s, self.leaving = self._source, now_s, set()
+            self._failures.pop(name, None)
+        elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * current.restart_s:
+            self._failures[name] = min(MOVE_FAILURES_MOST, self._failures.get(name, 0) + 1)
             self.first = max(self.leaving, key=lambda n: (open_.get(n, NOTHING).any, n))
-            self.leaving, self._quiet_pool = set(), None
-            self._patience = min(MOVE_PATIENCE_IDLE_TIMES, 2 * self._patience)
+            self.leaving = set()

@@ -23,8 +23,7 @@ class PoolView:
         shape: of each of its workers (the name does not matter).
         start_s: predicted seconds from requesting a worker until it connects.
         target_s: seconds of work that one worker may have before it.
-        stabilization_s: how long a worker that is no longer needed stays; an instance stays open
-            for as long after its last use.
+        stabilization_s: how long fewer workers must have been enough before one is removed.
         local: components that a new worker would find on its disk: of a volume, or a paused
             machine.
         supply: how many workers it can have, where more were requested and do not come
@@ -38,7 +37,7 @@ class PoolView:
     maximum: int = 1
     start_s: float = 0.0
     target_s: float = 60.0
-    stabilization_s: float = 300.0
+    stabilization_s: float = 30.0
     local: frozenset[Digest] = frozenset()
     supply: int | None = None
     declaration: PoolDeclaration | None = None
@@ -47,6 +46,11 @@ class PoolView:
     def memory_mib(self) -> int:
         """Device memory of a worker."""
         return max(1, self.shape.device_memory_mib * self.shape.devices)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds for which a worker stays idle before it is removed: no less than one's start."""
+        return max(self.stabilization_s, self.start_s)
 
     @property
     def sunk(self) -> bool:
@@ -58,11 +62,6 @@ class PoolView:
         """Workers that it may grow to, as far as is known."""
         return self.maximum if self.supply is None else min(self.maximum, self.supply)
 
-    @property
-    def most_s(self) -> float:
-        """Worker-seconds of work that it may have before it when it cannot grow any more."""
-        return self.most * max(self.target_s, self.start_s)
-
 
 def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
     """Returns pools as their connected workers show them, for fleets that declare none."""
@@ -73,30 +72,43 @@ def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> lis
 
 
 class MemoryPacking:
-    """First-fit packing of engine instances into the memory of a pool's workers."""
+    """First-fit packing of engine instances into the memory of a pool's workers.
+
+    Attributes:
+        worth: by worker, what it is worth to keep its instances open, in nano-dollars an hour.
+    """
 
     def __init__(self, pool: PoolView) -> None:
         self._most = pool.most
         self._size = pool.memory_mib
+        self._price_nanousd_per_hour = pool.shape.price_nanousd_per_hour
         self._free: list[int] = []
+        self.worth: list[float] = []
 
     @property
     def workers(self) -> int:
         """Workers that the instances need."""
         return len(self._free)
 
+    @property
+    def kept(self) -> int:
+        """Of these, the workers that are worth their price."""
+        return sum(worth >= self._price_nanousd_per_hour for worth in self.worth)
+
     def fits(self, mib: int) -> bool:
         """Whether one more instance fits."""
         return len(self._free) < self._most or any(free >= mib for free in self._free)
 
-    def take(self, mib: int) -> None:
+    def take(self, mib: int, worth: float = 0.0) -> None:
         """Packs an instance, into a further worker if it must and there may be one."""
         for n, free in enumerate(self._free):
             if free >= mib:
                 self._free[n] -= mib
+                self.worth[n] += worth
                 return
         if len(self._free) < self._most:
             self._free.append(max(0, self._size - mib))
+            self.worth.append(worth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +119,8 @@ class TemplateWorker:
         alone: rate of an action by itself; ``full`` beside as many as are ready, at most an
             instance.
         load_s: seconds to load an instance, fetching included.
-        expected_load_s: seconds that an action is expected to wait for that: all of them where the
-            pool has no such instance; where it has one, more the rarer the signature comes.
+        expected_load_s: seconds that an action is expected to wait for that: none where the pool
+            has such an instance.
         paid_load_s: an action's share of loading it.
         open_s: worker-seconds for which the instance occupies its share of the memory until the
             next action comes: what it costs that action to have it open.

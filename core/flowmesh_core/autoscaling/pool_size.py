@@ -22,11 +22,12 @@ class PoolSize(NamedTuple):
 class PoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap.
 
-    It grows at once. It shrinks when fewer have been enough for ``stabilization_s``, or when all
-    its engines have been moved. State of one pool; it may be lost without harm.
+    It grows at once. It shrinks when fewer have been enough for ``stabilization_s``, or for as long
+    as a worker takes to start if that is longer, or when all its engines have been moved. State of
+    one pool; it may be lost without harm.
     """
 
-    def __init__(self, *, target_s: float = 60.0, stabilization_s: float = 120.0) -> None:
+    def __init__(self, *, target_s: float = 60.0, stabilization_s: float = 30.0) -> None:
         """Starts without recent sizes.
 
         Args:
@@ -61,6 +62,7 @@ class PoolSizer:
             those exceed a maximum that was lowered: then they drain).
         """
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
+        wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
         wanted = max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
@@ -68,9 +70,8 @@ class PoolSizer:
         if backlog.vacated and not self._vacated:
             self._recent.clear()
         self._vacated = backlog.vacated
-        self._recent = [
-            (t, n) for t, n in self._recent if now_s - t < self.stabilization_s and n > wanted
-        ]
+        window_s = max(self.stabilization_s, pool.start_s)
+        self._recent = [(t, n) for t, n in self._recent if now_s - t < window_s and n > wanted]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))
         floor = max(backlog.warm, backlog.serving)

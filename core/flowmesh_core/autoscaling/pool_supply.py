@@ -1,7 +1,7 @@
 """Supply: whether a pool gets the workers that it requests.
 
 A cluster may have no node for a pod, a market no offer. Work that another pool could run does not
-wait for that: a pool whose workers do not come counts as limited to those that it has (ADR 23).
+wait for that: a pool whose workers do not come counts as limited to those that it has (ADR 87).
 """
 
 from math import inf

@@ -3,13 +3,15 @@
 Engines in demand stay together: pools are ranked once for all of them, and each engine goes to the
 first pool of that order that can run it and still has memory. The order is by utility, each
 signature counting as often as it comes; but the pool that has at least half of them open stays
-first, since moving costs a load of every model. Where they are hardly used a cheaper pool comes
-first (``engine_relocation``; ADR 16, 22).
+first until another one has cost less for long enough (``engine_relocation``). Each worker is
+packed with the engines that are worth most by memory, and kept while they are worth its price: what
+it would cost to bring them back, over the time until they are needed again (ADR 87).
 """
 
 from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation, fleet_of
+from flowmesh_core.autoscaling.objective import value_of_time
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
@@ -41,10 +43,9 @@ class PreferredPools:
         Args:
             warm: signatures in demand.
             pools: those that can grow.
-            able: returns the idle workers that could run a signature. They count for as long after
-                its last use as their pool retains a worker.
+            able: returns the idle workers that could run a signature.
             opened: returns what pools have open of some signatures.
-            relocation: what was moved before to save money.
+            relocation: the pool that comes first, and what was moved before.
             now_s: the time.
         """
         self.found: dict[Digest, TemplateWorker] = {}
@@ -61,28 +62,36 @@ class PreferredPools:
             if one.since_s <= ARRIVAL_WINDOW_S and able_of[one.info.signature]
         ]
         fleets = {pool.name: fleet_of(pool, recent, able_of) for pool in pools} if recent else {}
-        for one in by_size:
-            templates = able_of[one.info.signature]
-            able_of[one.info.signature] = {
-                name: e for name, e in templates.items() if one.since_s <= e.pool.stabilization_s
-            }
         by_size = [one for one in by_size if able_of[one.info.signature]]
         best = _by_utility(by_size, pools, able_of)
-        weights = [one.weights for one in recent]
-        order = relocation.order(best, opened(by_size), fleets, weights, now_s)
-        for one in by_size:
+        order = relocation.order(best, opened(recent), fleets, now_s)
+        for one in sorted(by_size, key=lambda one: -_worth_per_mib(one, able_of)):
             templates = able_of[one.info.signature]
             mib = one.info.requirement.memory_mib
             open_ = [name for name in order if name in templates]
             fitting = [name for name in open_ if self.packings[name].fits(mib)]
             name = (fitting or open_)[0]
             self.found[one.info.signature] = templates[name]
-            self.packings[name].take(mib)
+            self.packings[name].take(mib, _worth(one, templates[name]))
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""
         used = [pool for pool in able if self.packings[pool.name].workers]
         return max(used, key=lambda p: (self.packings[p.name].workers, p.memory_mib), default=None)
+
+
+def _worth(one: SignatureDemand, empty: TemplateWorker) -> float:
+    """What an open instance saves, in nano-dollars an hour, the longer it was not used the less."""
+    pool = empty.pool
+    waiting = value_of_time(one.weights) * one.waiting_runs * one.burst
+    restart_s = pool.start_s + empty.load_s
+    expected_s = max(DEMAND_GAP_MIN_S, one.gap_s, one.since_s)
+    return (waiting + pool.shape.price_nanousd_per_hour) * restart_s / expected_s
+
+
+def _worth_per_mib(one: SignatureDemand, able_of: Mapping[Digest, Able]) -> float:
+    most = max(_worth(one, empty) for empty in able_of[one.info.signature].values())
+    return most / max(1, one.info.requirement.memory_mib)
 
 
 def _by_utility(

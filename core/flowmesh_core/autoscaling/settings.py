@@ -4,28 +4,29 @@
 the rule that uses them.
 """
 
+VALUE_OF_TIME_NANOUSD_PER_HOUR = 1_656_000_000.0
+"""What an hour of a waiting run is worth where seconds and dollars have equal weights: $0.00046 a
+second, the value by which docs/evaluation-placement.md judges. ``optimize: cost`` has a quarter of
+it, ``throughput`` four times and ``latency`` ten times as much."""
+LEAST_BETA = 0.01
+"""A weight of dollars counts as at least this, so that the value of time stays finite. Derived."""
+USE_MOST = 0.95
+"""Share of a pool's capacity that counts as taken at most: at 1 a wait has no mean. Derived."""
 SUPPLY_PATIENCE_STARTS = 3.0
-"""Usual start times of a worker that a pool waits for missing workers. Tuned (ADR 23)."""
+"""Usual start times of a worker that a pool waits for missing workers. Tuned (ADR 87)."""
 SUPPLY_PATIENCE_MIN_S = 180.0
-"""Seconds that it waits for them at least. Tuned (ADR 23)."""
+"""Seconds that it waits for them at least. Tuned (ADR 87)."""
 SUPPLY_RETRY_S = 1800.0
-"""Seconds after which a pool whose workers did not come is tried again. Tuned (ADR 23)."""
+"""Seconds after which a pool whose workers did not come is tried again. Tuned (ADR 87)."""
 UNABLE_UTILITY = -1.0
 """Utility of a pool that cannot run a signature: below any that can. Derived."""
 DEMAND_GAP_MIN_S = 1.0
-"""Seconds between actions of a signature, at least, for its demand. Tuned (ADR 16)."""
-QUIET_SHARE = 0.33
-"""Share of its capacity up to which a pool's engines may move to a cheaper one. Tuned (ADR 22)."""
-BUSY_SHARE = 0.5
-"""Share of its capacity above which they may move to a dearer one. Tuned (ADR 22)."""
+"""Seconds between actions of a signature, at least, for its demand. Tuned (ADR 87)."""
 SETTLED_SHARE = 0.5
-"""Share of a group's engines open in a pool that makes it their pool. Tuned (ADR 22)."""
-CHEAPER_COST_SHARE = 0.8
-"""A pool is cheaper where it costs less than this share. Tuned (ADR 22)."""
+"""Share of a group's engines open in a pool that makes it their pool. Tuned (ADR 87)."""
 VACATED_NOTICE_S = 60.0
-"""Seconds for which a pool is reported as vacated. Tuned (ADR 22)."""
-STEADY_S = 3600.0
-"""Seconds: engines that move back sooner double their patience, others halve it. Tuned (ADR 22)."""
-MOVE_PATIENCE_IDLE_TIMES = 32
-"""Patience before a move, at most, in multiples of the pool's stabilization window. Tuned (ADR 22).
-"""
+"""Seconds for which a pool is reported as vacated. Tuned (ADR 87)."""
+ROUND_MOST_S = 60.0
+"""Seconds since the last look that count at most, after a stop of the control plane. Derived."""
+MOVE_FAILURES_MOST = 5
+"""Failed moves to a pool that count: each doubles what the next one must save. Derived."""

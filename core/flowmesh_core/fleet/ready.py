@@ -43,6 +43,21 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
         """How many sequences decode side by side."""
         return max(1.0, self.tokens_out / self.decode_steps) if self.decode_steps else 1.0
 
+    def towards(self, other: "WorkSize", share: float) -> "WorkSize":
+        """Returns the size that lies a share of the way to another one: a step of a mean."""
+
+        def step(its: float, others: float) -> float:
+            return its + share * (others - its)
+
+        return WorkSize(
+            step(self.units, other.units),
+            step(self.tokens_in, other.tokens_in),
+            step(self.tokens_out, other.tokens_out),
+            round(step(self.input_bytes, other.input_bytes)),
+            round(step(self.component_bytes, other.component_bytes)),
+            step(self.decode_steps, other.decode_steps),
+        )
+
 
 class ReadyAction(msgspec.Struct, frozen=True, gc=False):
     """An action that waits for a placement.

@@ -181,11 +181,6 @@ class UtilityWeights(Weights, frozen=True, gc=False):
         """Whether dollars weigh more than seconds, as with ``optimize: cost``."""
         return self.beta > self.alpha
 
-    @property
-    def hasty(self) -> bool:
-        """Whether seconds weigh more than dollars, as with ``optimize: latency``."""
-        return self.alpha > self.beta
-
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
     """A compiled workflow.

@@ -58,6 +58,7 @@ def ended(
         generation: that the attempt was made for; None where it was never sent.
         now_s: the time.
     """
+    worker.count_busy(now_s)
     attempt = worker.remove(end.attempt_id)
     if attempt is None:
         _unknown(state, worker, end, generation, now_s)

@@ -37,6 +37,8 @@ class Worker:
         metered_calls: replica → units of work of its calls that are paid for.
         unpriced: of a worker without a price, its time at the price of fair shares.
         store_problem: why it cannot reach the store; it gets nothing new until it can.
+        busy_s: seconds of its instances that had attempts and were loaded, counted until
+            ``counted_s``.
     """
 
     shape: WorkerShape
@@ -62,6 +64,8 @@ class Worker:
     services: dict[str, str] = field(default_factory=dict)
     metered_calls: dict[str, int] = field(default_factory=dict)
     store_problem: str = ""
+    busy_s: float = 0.0
+    counted_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -70,8 +74,20 @@ class Worker:
 
     def add(self, attempt: Attempt) -> None:
         """Adds an attempt that was assigned to it."""
+        attempt.busy_from_s = self.count_busy(attempt.assigned_s)
         self.attempts[attempt.attempt_id] = attempt
         self.by_signature.setdefault(attempt.info.signature, {})[attempt.attempt_id] = attempt
+
+    def count_busy(self, now_s: float) -> float:
+        """Counts its busy instances until now; returns the sum of their seconds."""
+        passed_s = now_s - self.counted_s
+        if passed_s > 0.0:
+            busy = len(self.by_signature)
+            if self.loading_since_s:
+                busy -= len(self.by_signature.keys() & self.loading_since_s.keys())
+            self.busy_s += busy * passed_s
+            self.counted_s = now_s
+        return self.busy_s
 
     def remove(self, attempt_id: str) -> Attempt | None:
         """Removes an attempt and returns it; None where it is not assigned to this worker."""

@@ -145,7 +145,8 @@ def _assign(
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
         state.figures.waited_s[worker.shape.pool].observe(max(0.0, now_s - action.ready_s))
-    state.demand.count(info.base, action.spec.work, runs[0].plan.weights, now_s)
+    waiting_runs = _waiting_runs(state, action)
+    state.demand.count(info.base, action.spec.work, runs[0].plan.weights, waiting_runs, now_s)
     attempts.record_assignment(state, worker, action, attempt, now_s)
     billing.reserve(state, attempt)
     cache_salt = state.prefix_salt(cache_salt_scope(runs[0].scopes, action.key.scope))
@@ -160,6 +161,16 @@ def _assign(
             action.read_scopes,
         )
     )
+
+
+def _waiting_runs(state: State, action: Action) -> float:
+    """How many runs an action keeps waiting: of each, its share in what the step waits for."""
+    found = 0.0
+    for subscriber in action.subscribers:
+        run = state.runs.get(subscriber.uid)
+        if run is not None:
+            found += 1.0 / max(1, run.steps[subscriber.path].pending_parts)
+    return found
 
 
 def cache_salt_scope(scopes: ScopePlan, published_to: str) -> str:

@@ -12,6 +12,7 @@ from flowmesh_core.costmodel.regression import LEAST_S
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
+from flowmesh_core.placement.cycle import slowdown
 from flowmesh_core.protocol.messages import AttemptEnd, EngineInstanceState
 
 FACTOR = 10.0
@@ -45,9 +46,22 @@ def attempt_succeeded(
     if not _run_is_credible(state, key, attempt, end, batch, now_s):
         state.figures.not_learned[worker.shape.pool, "run"] += 1
         return
-    state.model.observe(key, spec.work, usage.run_s, usage.load_s, device_class, batch=batch)
+    alone_s = usage.run_s / _slowdown(worker, attempt, now_s)
+    state.model.observe(key, spec.work, alone_s, usage.load_s, device_class, batch=batch)
     if attempt.predicted_s:
         state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
+
+
+def _slowdown(worker: Worker, attempt: Attempt, now_s: float) -> float:
+    """How many times as long an attempt took because other instances used the devices too.
+
+    Placement multiplies what is learned by the instances that are busy then, so learning it with
+    them would count them twice, and make a device that was crowded once look slow for ever.
+    """
+    passed_s = now_s - attempt.assigned_s
+    if passed_s <= 0.0:
+        return 1.0
+    return slowdown(worker.shape, (worker.busy_s - attempt.busy_from_s) / passed_s)
 
 
 def instances_loaded(

@@ -89,6 +89,7 @@ class Attempt(msgspec.Struct, eq=False):
         logged: lines of its log came while it ran, so its end repeats them.
         resumed: digest of the checkpoint that it began at; empty where it began at the start.
         resumed_trust: of that checkpoint; None where it began at the start.
+        busy_from_s: its worker's busy seconds when it was assigned (``Worker.busy_s``).
         pool: of its worker, which may have left when the attempt ends.
         alone: assigned to a host of its own.
         case: what its action was suspected of when it was assigned; None where of nothing.
@@ -135,6 +136,7 @@ class Attempt(msgspec.Struct, eq=False):
     logged: bool = False
     resumed: str = ""
     resumed_trust: int | None = None
+    busy_from_s: float = 0.0
     pool: str = ""
     alone: bool = False
     case: SuspectCase | None = None

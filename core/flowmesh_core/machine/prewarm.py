@@ -1,7 +1,7 @@
 """Demand for engines ahead of work: predicted from running workflows, prewarmed on workers.
 
 A step whose models are known has a signature before its data exist. While an earlier step of its
-run executes, a worker can fetch those models and load that engine (ADR 17).
+run executes, a worker can fetch those models and load that engine (ADR 87).
 """
 
 import dataclasses
@@ -36,9 +36,15 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
             since_s = now_s - arrivals.last_s
             info = informed(state, signature, arrivals.work.sequences)
             gap_s = max(arrivals.gap_s, since_s)
-            per_s = arrivals.per_s(now_s)
             found[signature] = SignatureDemand(
-                info, gap_s, since_s, arrivals.work, arrivals.weights, per_s
+                info,
+                gap_s,
+                since_s,
+                arrivals.work,
+                arrivals.weights,
+                arrivals.per_s(now_s),
+                arrivals.waiting_runs,
+                max(arrivals.burst, arrivals.bursts),
             )
     for run, one in _predicted(state):
         known = found.get(one.signature)

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import ReadyAction
-from flowmesh_core.fleet.snapshot import Snapshot, Tier, WorkerView
+from flowmesh_core.fleet.snapshot import Snapshot, Tier
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
 from flowmesh_core.placement.capacity import InstanceCapacity, WorkerCapacity, open_accounts
 from flowmesh_core.placement.constraints import unmet_in_pool
@@ -67,7 +67,8 @@ class SchedulingCycle:
             self.kind_of.append(kind)
             busy = [s for s, instance in worker.instances.items() if instance.assigned]
             self.busy.append(len(busy))
-            self.crowded.append((_slowdown(worker, len(busy)), _slowdown(worker, len(busy) + 1)))
+            shape = worker.shape
+            self.crowded.append((slowdown(shape, len(busy)), slowdown(shape, len(busy) + 1)))
             self.running.update(busy)
             if not worker.draining:
                 self.kinds[kind].append(index)
@@ -176,9 +177,8 @@ class SchedulingCycle:
         return alone_s - more_s, more_s
 
 
-def _slowdown(worker: WorkerView, instances: int) -> float:
+def slowdown(shape: WorkerShape, instances: float) -> float:
     """How many times as long an action takes when ``instances`` share the devices or the cores."""
-    shape = worker.shape
     at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
     return max(1.0, instances / max(1, at_once))
 

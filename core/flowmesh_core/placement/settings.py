@@ -30,4 +30,4 @@ INTERRUPTIONS_PER_HOUR = 0.1
 """How often a provider takes a spot worker away, per hour of its life. Chosen: providers publish
 from a few in a hundred a month to several a day, by kind of machine and region (ADR 73)."""
 SUNK_COST_SHARE = 0.1
-"""Share of the cost that counts on a worker that is paid for in any case. Tuned (ADR 22)."""
+"""Share of the cost that counts on a worker that is paid for in any case. Tuned (ADR 87)."""

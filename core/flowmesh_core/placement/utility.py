@@ -104,7 +104,7 @@ def sunk_share(weights: UtilityWeights) -> float:
 
     The bill is the same whatever runs there; only the receipt on which it appears differs. So it
     counts little, just enough to take the cheaper of two equal workers. A user who weighs dollars
-    above seconds is assumed to mean the receipt, and all of it counts (ADR 22).
+    above seconds is assumed to mean the receipt, and all of it counts (ADR 87).
     """
     return 1.0 if weights.thrifty else SUNK_COST_SHARE
 

@@ -225,10 +225,14 @@ class AutoscalingSpec(SpecModel):
         " maxReplicas.",
     )
     target_backlog: Duration = Field(
-        default="60s", description="Predicted work that one worker may have before it."
+        default="60s",
+        description="Predicted work that one worker may have before it at most; the operator adds"
+        " workers sooner where the time of the users who wait is worth more than they cost.",
     )
     scale_down_after: Duration = Field(
-        default="5m", description="How long fewer workers must have been enough."
+        default="30s",
+        description="How long fewer workers must have been enough. What keeps engines open between"
+        " two uses is what it would cost to bring them back, not this.",
     )
 
     @model_validator(mode="after")

@@ -15,6 +15,8 @@ SHIPPED = "shipped"
 SIGNALS = ("frozen", "hpa")
 """What scales the baselines' pools: the signal of the day when they were written, or an HPA."""
 KEEP_ALIVE_S = 300.0
+"""That baselines have by default, as an HPA's scale-down window."""
+SHIPPED_KEEP_ALIVE_S = 30.0
 """That pools ship with."""
 CONTROL = {"syncIntervalS": 3.0, "tickS": 1.0}
 """As in the paper's evaluation: rarer heartbeats and idle decisions, for all policies alike."""
@@ -49,7 +51,7 @@ class Member:
 
 def shipped_member(load: EvaluationLoad, optimize: str = "balanced") -> Member:
     """Returns the shipped policy with its defaults on the whole fleet."""
-    return Member(SHIPPED, "shipped", KEEP_ALIVE_S, load.devices, optimize)
+    return Member(SHIPPED, "shipped", SHIPPED_KEEP_ALIVE_S, load.devices, optimize)
 
 
 def reference_set(load: EvaluationLoad) -> Iterator[Member]:

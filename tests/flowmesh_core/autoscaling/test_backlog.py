@@ -10,6 +10,7 @@ from tests.flowmesh_core.placement.instances import random_snapshot
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_size import PoolSizer
+from flowmesh_core.autoscaling.settings import VALUE_OF_TIME_NANOUSD_PER_HOUR
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
@@ -56,7 +57,12 @@ def test_running_work_counts_where_it_runs():
     )
     idle = worker("v", lane(SQL))
     found = backlog_of(snapshot([at, idle], [], [SQL]), CostModel(), [pool("pool")])
-    assert found["pool"] == Backlog(running_s=40.0, busy=1)
+    found = found["pool"]
+    assert (found.running_s, found.ready_s, found.busy) == (40.0, 0.0, 1)
+    four_runs = 4 * VALUE_OF_TIME_NANOUSD_PER_HOUR
+    assert found.waiting_nanousd_per_hour == four_runs, (
+        "one for each action, where no more is known"
+    )
 
 
 def test_an_open_engine_instance_is_not_loaded_again():
@@ -212,12 +218,44 @@ def test_engines_in_demand_require_workers_that_keep_them_loaded():
         assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == workers
 
 
-def test_an_engine_is_kept_loaded_as_long_as_its_pools_stabilization_window():
-    hurried = replace(pool("p", memory_mib=48_000), stabilization_s=30.0)
-    for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
-        one = asked(model_of("m", 16), since_s=since_s)
-        found = backlog_of(snapshot([], [], []), CostModel(), [hurried], [one])["p"]
-        assert found.warm == workers
+def test_an_engine_is_kept_while_that_costs_less_than_to_bring_it_back_when_it_is_needed():
+    dear = pool("p", memory_mib=48_000, price_nanousd_per_hour=10**10)
+
+    def kept(**changes):
+        one = replace(asked(model_of("m", 16)), **changes)
+        return backlog_of(snapshot([], [], []), CostModel(), [dear], [one])["p"].warm
+
+    assert (kept(gap_s=100.0), kept(gap_s=1000.0)) == (1, 0), "used often, seldom"
+    assert kept(gap_s=100.0, since_s=1000.0) == 0, "not used for a while"
+    assert kept(gap_s=1000.0, burst=50.0) == 1, "many come at once"
+    assert kept(gap_s=1000.0, waiting_runs=50.0) == 1, "many runs wait for each"
+    assert kept(gap_s=100.0, burst=50.0, weights=UtilityWeights(0, 1, 0)) == 1
+    assert kept(gap_s=1000.0, burst=50.0, weights=UtilityWeights(0, 1, 0)) == 0, "nobody minds"
+
+
+def test_a_worker_is_kept_for_the_sum_of_its_engines():
+    dear = pool("p", memory_mib=48_000, price_nanousd_per_hour=3 * 10**9)
+    each = [asked(model_of(name, 4), gap_s=200.0) for name in "abcd"]
+    kept = [
+        backlog_of(snapshot([], [], []), CostModel(), [dear], each[:n])["p"].warm for n in range(5)
+    ]
+    assert kept[1] == 0
+    assert kept[4] == 1
+
+
+def test_workers_are_added_while_they_save_more_waiting_than_they_cost():
+    growing = pool("p", price_nanousd_per_hour=10**9, start_s=60.0)
+    work = Backlog(ready_s=3_600.0, waiting_nanousd_per_hour=2e9)
+    paying = [
+        replace(work, waiting_nanousd_per_hour=value).workers_that_pay(growing, 10)
+        for value in (0.0, 1e9, 1e10)
+    ]
+    assert paying[0] == 1
+    assert paying == sorted(set(paying)), "the more is waited for, the more workers"
+    assert replace(work, ready_s=59.0).workers_that_pay(growing, 10) == 1, "it is done sooner"
+    assert Backlog().workers_that_pay(growing, 10) == 0
+    assert work.workers_that_pay(growing, 0) == 0
+    assert replace(work, waiting_nanousd_per_hour=1e12).workers_that_pay(growing, 3) == 3
 
 
 def test_a_rarely_used_engine_is_kept_loaded_where_memory_is_cheap():
@@ -229,8 +267,8 @@ def test_a_rarely_used_engine_is_kept_loaded_where_memory_is_cheap():
     ]
     for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
         one = asked(model_of("m", 16), gap_s=gap_s, weights=UtilityWeights(0, 1, 0), tokens=1e6)
-        found = backlog_of(snapshot([], [], []), CostModel(), pools, [one])
-        assert {name: b.warm for name, b in found.items() if b.warm} == {home: 1}
+        found = signal_of(snapshot([], [], []), CostModel(), pools, [one])
+        assert set(found.homes.values()) == {home}
 
 
 def test_engines_beyond_the_capacity_of_a_pool_at_its_maximum_prefer_the_next_pool():
@@ -294,7 +332,8 @@ def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():
     at = worker("w", lane(SQL, assigned=1, remaining_s=40.0), pool="ours")
     view = replace(snapshot([at], [], [SQL]), reserved_pools=frozenset({"ours"}))
     found = backlog_of(view, CostModel(), [pool("ours"), pool("pool", minimum=1)])
-    assert found["ours"] == Backlog(running_s=40.0, busy=1)
+    assert (found["ours"].running_s, found["ours"].busy) == (40.0, 1)
+    assert found["pool"] == Backlog()
 
 
 @pytest.mark.parametrize(("reserved_mib", "occupied"), [(79_700, 2), (40_000, 0)])

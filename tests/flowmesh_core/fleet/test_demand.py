@@ -10,7 +10,7 @@ A, B = Digest("a"), Digest("b")
 
 def count(demand, signature, *times_s):
     for now_s in times_s:
-        demand.count(signature, WorkSize(units=now_s), UtilityWeights(), now_s)
+        demand.count(signature, WorkSize(units=now_s), UtilityWeights(), 1.0, now_s)
 
 
 def test_the_gap_follows_how_often_a_signature_is_asked_for():
@@ -25,7 +25,31 @@ def test_actions_assigned_together_count_as_one_demand():
     demand = DemandTracker()
     count(demand, A, *(n / 100 for n in range(90)))
     assert dict(demand.now(1.0))[A].gap_s == FIRST_GAP_S
-    assert dict(demand.now(1.0))[A].work.units == pytest.approx(0.89)
+
+
+def test_the_mean_size_follows_the_actions_of_late():
+    demand = DemandTracker()
+    for now_s in range(300):
+        demand.count(A, WorkSize(units=10.0 if now_s < 100 else 20.0), UtilityWeights(), 1.0, now_s)
+    assert dict(demand.now(300.0))[A].work.units == pytest.approx(20.0, rel=0.01)
+
+
+def test_the_runs_that_wait_for_an_action_are_a_mean_too():
+    demand = DemandTracker()
+    for now_s in range(200):
+        demand.count(A, WorkSize(), UtilityWeights(), float(now_s % 2), float(now_s))
+    assert dict(demand.now(200.0))[A].waiting_runs == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_burst_is_what_comes_within_a_minute_after_a_pause():
+    demand = DemandTracker()
+    count(demand, A, *(n / 10 for n in range(40)))
+    assert (dict(demand.now(10.0))[A].burst, dict(demand.now(10.0))[A].bursts) == (40.0, 0.0)
+    count(demand, A, *(500.0 + n * 30.0 for n in range(20)))
+    found = dict(demand.now(1100.0))[A]
+    assert (found.burst, found.bursts) == (3.0, 40.0), "what goes on after it counts no more"
+    count(demand, A, 2000.0)
+    assert dict(demand.now(2000.0))[A].bursts == pytest.approx(40.0 + 0.3 * (3.0 - 40.0))
 
 
 def test_a_signature_that_is_no_longer_requested_is_forgotten():
