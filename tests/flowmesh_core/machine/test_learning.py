@@ -4,6 +4,7 @@ import pytest
 from tests.flowmesh_core.machine.world import World, plan, step
 
 from flowmesh_core.costmodel.model import CostKey
+from flowmesh_core.graph.plan import Resources
 from flowmesh_core.machine.learning import ESTIMATE_FROM
 from flowmesh_core.machine.model import Attempt
 from flowmesh_core.protocol.messages import EngineInstanceState
@@ -12,9 +13,9 @@ from flowmesh_core.protocol.results import Usage
 _values = iter(range(10**6))
 
 
-def started(world: World) -> Attempt:
+def started(world: World, resources: Resources | None = None) -> Attempt:
     """An attempt that was assigned now."""
-    world.submit(plan(step("a", value=next(_values))))
+    world.submit(plan(step("a", value=next(_values), resources=resources)))
     world.tick()
     return next(reversed(world.machine.state.attempts.values()))
 
@@ -27,8 +28,8 @@ def ran(world: World, run_s: float, *, after_s: float, times: int = 1, peak_mib:
         world.finish(attempt.attempt_id, usage=Usage(run_s=run_s, peak_memory_mib=peak_mib))
 
 
-def estimate_s(world: World) -> float:
-    attempt = started(world)
+def estimate_s(world: World, resources: Resources | None = None) -> float:
+    attempt = started(world, resources)
     model, key = world.machine.state.model, CostKey.of(attempt.info)
     found = model.predict(key, attempt.shape.device_class, attempt.action.spec.work).seconds
     world.finish(attempt.attempt_id, usage=Usage(run_s=found))
@@ -51,6 +52,22 @@ def test_first_reports_count_however_far_off_the_prior_is() -> None:
         ran(world, run_s, after_s=run_s, times=ESTIMATE_FROM)
         assert 0.5 * run_s <= estimate_s(world) <= 2 * run_s
         assert not unlearned(world, "run")
+
+
+@pytest.mark.parametrize(("shape", "alone_s"), [({"cpus": 1}, 10.0), ({"cpus": 2}, 20.0)])
+def test_what_other_engines_took_of_a_device_is_not_learned(shape, alone_s) -> None:
+    world = World()
+    world.join("w", **shape)
+    for _ in range(20):
+        attempts = [
+            started(world, resources=resources)
+            for resources in (Resources(memory_mib=100), Resources(memory_mib=200))
+        ]
+        assert len({a.info.signature for a in attempts}) == 2, "two engines on one worker"
+        world.now += 20.0
+        for attempt in attempts:
+            world.finish(attempt.attempt_id, usage=Usage(run_s=20.0))
+    assert estimate_s(world, resources=Resources(memory_mib=100)) == pytest.approx(alone_s, rel=0.2)
 
 
 def test_a_report_far_below_the_estimate_counts_only_if_little_time_has_passed() -> None:
