@@ -78,6 +78,39 @@ def submit_and_leave(url: str, workflow: fm.Workflow) -> None:
         assert "fmesh cancel" in going.value.remedy
 
 
+async def test_the_place_of_an_error_is_a_run_or_an_argument_and_not_a_query(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "numbers.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "flow.yaml").write_text(TEXT)
+    async with place() as there:
+        url, workflow = there.control.url, fm.load(tmp_path / "flow.yaml")
+        await asyncio.to_thread(refuse_steps_and_days, url, workflow)
+
+
+def refuse_steps_and_days(url: str, workflow: fm.Workflow) -> None:
+    with fm.connect(url, token=API_TOKEN) as client:
+        run = client.submit(workflow)
+        refuse_step(run)
+        run.cancel()
+        refuse_step(run)
+        for call, place, message in (
+            (lambda: run.why(""), "step", "the step is missing"),
+            (lambda: client.bill(since="today"), "since", "'today' is not a day"),
+        ):
+            with pytest.raises(fm.ApiError) as refused:
+                call()
+            assert (refused.value.where, refused.value.message) == (place, message)
+            assert "?" not in str(refused.value)
+
+
+def refuse_step(run: fm.Run) -> None:
+    for call in (run.why, run.explain, run.logs):
+        with pytest.raises(fm.ApiError) as refused:
+            call("duble")
+        assert str(refused.value) == f"run {run.uid}: no step 'duble'\n  it has double"
+
+
 async def test_a_wrong_token_and_an_unknown_run_are_refused_with_their_status() -> None:
     async with place() as there:
         with pytest.raises(fm.ApiError) as unknown:

@@ -350,11 +350,17 @@ def _refusal(status: int, data: bytes) -> ErrorResponse:
     return ErrorResponse(
         status,
         details.message or f"HTTP {status}",
-        details.where,
+        _place(details.where),
         details.remedy,
         details.code,
         details.problems,
     )
+
+
+def _place(where: str) -> str:
+    """Returns the place without the form of a query, in which the API names a parameter."""
+    is_parameter = where.startswith("?") and where.endswith("=")
+    return where[1:-1] if is_parameter else where
 
 
 def _text(value: Any) -> str:
