@@ -4,10 +4,9 @@ import difflib
 from collections.abc import Iterable
 from typing import Any
 
-_OPTIONS = {
-    name: "--set"
-    for name in ("-p", "--param", "--params", "--parameter", "--parameters", "--arg", "--args")
-}
+_OPTIONS = dict.fromkeys(
+    ("-p", "--param", "--params", "--parameter", "--parameters", "--arg", "--args"), "--set"
+)
 """What other tools call an option, and what it is called here."""
 
 

@@ -91,7 +91,7 @@ class OtherRelease(BaseHTTPRequestHandler):
 
     version = ""
 
-    def do_GET(self) -> None:  # noqa: N802 - the library's name
+    def do_GET(self) -> None:
         self.send_response(200)
         if self.version:
             self.send_header(VERSION_HEADER, self.version)

@@ -131,7 +131,16 @@ def show(
             row.append(_fetches(step) if step.path in resolved else "-")
     details = [step.detail or place(step.worker) for step in forecast.steps]
     rows = [[*row, detail] for row, detail in zip(rows, details, strict=True)]
-    terminal.table([*headings, ""], rows, right="actions hits batches cost time fetches")
+    has_reasons = any(
+        s.detail for s in forecast.steps if s.expect not in ("unknown", *_RUNS_NOTHING)
+    )
+    terminal.table(
+        [*headings, ""],
+        rows,
+        right="actions hits batches cost time fetches",
+        cut=[] if has_reasons else [""],
+        optional="batches sure actions engine hits",
+    )
     terminal.text(
         f"  {formatting.count(forecast.actions, 'known action')}, "
         f"{formatting.count(forecast.hits, 'hit')}, {_sums(forecast)}"
