@@ -36,6 +36,14 @@ async def test_every_mistake_has_its_line_and_nothing_runs(tmp_path: Path) -> No
         assert await at(there.control.url, lambda c: c.list_runs()) == []
 
 
+async def test_a_file_that_is_not_of_its_format_has_the_line_of_its_input(tmp_path: Path) -> None:
+    (tmp_path / "numbers.jsonl").write_text('{"a": }\n')
+    (tmp_path / "flow.yaml").write_text(TEXT)
+    async with place() as there:
+        with pytest.raises(fm.InvalidWorkflowError, match=r"flow\.yaml:8:15: .*line 1: not JSON"):
+            await at(there.control.url, lambda c: c.submit(fm.load(tmp_path / "flow.yaml")))
+
+
 async def test_a_missing_file_is_found_before_anything_is_uploaded(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(TEXT)
