@@ -17,7 +17,7 @@ class ExitCode(IntEnum):
     USAGE = 2
     """the command line or a file is wrong; nothing was started"""
     NO_FABRIC = 3
-    """no fabric is running here, or it stopped answering"""
+    """no fabric is running here, it stopped answering, or it is of another release"""
     REFUSED = 4
     """a run was not admitted: its budget or deadline cannot be met, or no worker can run it; or it
     has ended and can no longer be changed, or has not ended and cannot be deleted; or `fmesh

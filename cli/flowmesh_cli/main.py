@@ -27,6 +27,7 @@ from flowmesh_cli.commands import (
 from flowmesh_cli.errors import CliError, answer
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import end_quickly, leave_at_second
+from flowmesh_cli.nearness import suggest_option
 
 app = typer.Typer(
     name="fmesh",
@@ -87,6 +88,7 @@ def main(name: str = "fmesh") -> None:
         usage_message = getattr(e, "format_message", None)
         if usage_message is None:
             raise
+        suggest_option(e)
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
         if "--json" in sys.argv:

@@ -15,8 +15,10 @@ from rich.console import Console
 from rich.table import Table
 
 from flowmesh_cli.errors import DeclinedError
+from flowmesh_cli.narrow_table import fitted
 from flowmesh_cli.printable import printable
 
+Names = str | Sequence[str]
 _PIPE_COLUMNS = 240
 """Width of output to a pipe or file, whose lines should not be folded."""
 
@@ -80,41 +82,59 @@ class Terminal:
         headings: list[str],
         rows: list[list[str]],
         *,
-        right: str | Sequence[str] = "",
-        whole: str = "",
-    ) -> None:
-        """Writes a table.
+        right: Names = "",
+        whole: Names = "",
+        cut: Names = "",
+        optional: Names = "",
+    ) -> list[str]:
+        """Writes a table, and returns the headings of the columns that it has.
+
+        All columns are written to a pipe or file. Headings are given as a list, or separated by
+        spaces.
 
         Args:
             headings: one per column.
             rows: the cells.
-            right: headings of right-aligned columns, as a list or separated by spaces.
+            right: headings of right-aligned columns, such as numbers.
             whole: headings of columns that are never folded, such as uids to copy.
+            cut: of columns whose values end with ``…`` where a terminal is too narrow. Others that
+                are neither whole nor right-aligned are folded.
+            optional: of columns that are left out where a terminal is too narrow, the least
+                important first.
         """
-        self.out.print(make_table(headings, rows, right=right, whole=whole))
+        shown = dict.fromkeys(range(len(headings)), 0)
+        numbers, names, short = _names(right), _names(whole), _names(cut)
+        if _width(sys.stdout) is None:
+            shown = fitted(
+                headings,
+                [[printable(cell) for cell in row] for row in rows],
+                self.out.width,
+                fixed={*numbers, *names} - {*short},
+                cut=short,
+                optional=_names(optional),
+            )
+        table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
+        for number, width in shown.items():
+            heading = headings[number]
+            table.add_column(
+                heading,
+                justify="right" if heading in numbers else "left",
+                overflow="ellipsis" if width and heading in short else "fold",
+                no_wrap=heading in names or bool(width and heading in short),
+                width=width or None,
+            )
+        for row in rows:
+            table.add_row(*(printable(row[number]).replace("[", "\\[") for number in shown))
+        self.out.print(table)
+        return [headings[number] for number in shown]
+
+
+def _names(given: Names) -> Sequence[str]:
+    return given.split() if isinstance(given, str) else given
 
 
 def _width(stream: TextIO) -> int | None:
     return None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_COLUMNS
-
-
-def make_table(
-    headings: list[str], rows: list[list[str]], *, right: str | Sequence[str] = "", whole: str = ""
-) -> Table:
-    """Returns a table without lines; long cells are folded, not cut."""
-    table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
-    numbers = right.split() if isinstance(right, str) else right
-    names = whole.split()
-    for heading in headings:
-        table.add_column(
-            heading,
-            justify="right" if heading in numbers else "left",
-            overflow="fold",
-            no_wrap=heading in names,
-        )
-    for row in rows:
-        table.add_row(*(printable(cell).replace("[", "\\[") for cell in row))
-    return table
 
 
 def plain(document: Any) -> Any:

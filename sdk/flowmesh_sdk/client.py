@@ -31,7 +31,8 @@ from flowmesh_sdk.workflow_objects import submit_object
 
 T = TypeVar("T")
 SERVER, TOKEN, CA = "FLOWMESH_SERVER", "FLOWMESH_TOKEN", "FLOWMESH_CA"
-_FORBIDDEN = 403
+_OF_THE_FILE = (400, 422)
+"""Statuses of refusals for what is in a file."""
 _WORKER_JOINS_S, _POLL_S = 30.0, 0.05
 
 
@@ -319,9 +320,10 @@ class Client:
             except OSError as e:
                 problems.append(Problem(where, f"{path}: {e.strerror or e}"))
             except ApiError as e:
-                if e.status >= _FORBIDDEN or not e.message:  # not what is in the file
+                if e.status not in _OF_THE_FILE or not e.message:
                     raise
-                problems.append(Problem(where, f"{path}: {e.message}"))
+                remedy = f"; {e.remedy}" if e.remedy else ""
+                problems.append(Problem(where, f"{e.where or path}: {e.message}{remedy}"))
         if problems:
             raise workflow.invalid(problems)
         return {"document": document, "uploads": uploads}

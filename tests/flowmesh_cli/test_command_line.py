@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import typer
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import children_s, fmesh
@@ -57,6 +58,26 @@ def test_engines_are_listed_and_shown_and_misspelt_ones_get_a_suggestion(tmp_pat
 
 def test_an_unknown_command_is_a_usage_error(tmp_path: Path):
     assert fmesh("bogus", cwd=tmp_path).returncode == ExitCode.USAGE
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("run flow.yaml --param x=1", "No such option: --param; did you mean --set?"),
+        ("plan flow.yaml -p x=1", "No such option: -p; did you mean --set?"),
+        ("submit flow.yaml --params=x=1", "No such option: --params; did you mean --set?"),
+        ("validate flow.yaml --arg x=1", "No such option: --arg; did you mean --set?"),
+        ("graph flow.yaml --sett x=1", "No such option: --sett; did you mean --set?"),
+        ("status --param x=1", "No such option: --param"),
+    ],
+)
+def test_an_option_for_parameters_under_another_name_is_answered_with_its_name(
+    arguments: str, message: str, tmp_path: Path
+):
+    done = fmesh(*arguments.split(), "--json", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert done.stderr.endswith(f"Error: {message}\n")
+    assert json.loads(done.stdout)["error"]["message"] == message
 
 
 def ending(error: BaseException) -> tuple[int, str]:

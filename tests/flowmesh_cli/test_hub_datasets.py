@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.flowmesh_cli import flows
 from tests.flowmesh_cli.calling import fmesh
-from tests.flowmesh_worker.hub import GSM8K, TEST, TRAIN, Hub, in_thread
+from tests.flowmesh_worker.hub import GSM8K, MODEL, TEST, TRAIN, Hub, commit, in_thread
 
 from flowmesh_cli.exit_codes import ExitCode
 
@@ -90,3 +90,50 @@ def test_a_plan_that_resolves_shows_the_bytes_and_what_is_published_already(
     assert re.search(r"flow\S*: spec\.inputs\.part: no split 'trian' in openai/gsm8k", done.stderr)
     (listed,) = json.loads(fmesh("list", "--json", cwd=tmp_path).stdout)["runs"]
     assert listed["name"] == "flow"  # those that resolved are deleted
+
+
+def test_a_plan_that_resolves_shows_the_bytes_of_models_or_why_it_cannot(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = {
+        "base": {"model": "hf://org/model"},
+        "built": {"model": "smollm2-135m-instruct"},
+        "questions": {"rows": [{"question": "why?"}]},
+    }
+    steps = [
+        {
+            "name": f"ask-{name}",
+            "uses": "llm.generate",
+            "inputs": {"model": f"inputs.{name}", "rows": "inputs.questions"},
+            "with": {"prompt": "{{ question }}", "maxTokens": 1},
+        }
+        for name in ("base", "built")
+    ]
+    flow = flows.write(tmp_path, "flow", {"inputs": inputs, "steps": steps})
+
+    def fetches() -> tuple[str, str, str]:
+        """Returns what both models fetch, and the notes."""
+        done = fmesh("plan", flow, "--resolve", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        rows = [re.split(" {2,}", line) for line in done.stdout.splitlines()]
+        (headings,) = (row for row in rows if row[0] == "step")
+        cells = {row[0]: row[headings.index("fetches")] for row in rows if "model.import" in row}
+        return cells["inputs.base"], cells["inputs.built"], done.stderr
+
+    assert fetches()[:2] == ("4.9 KiB", "-")
+
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    base, built, notes = fetches()
+    assert (base, built) == ("?", "-")
+    assert "inputs.base: a run would fail: this worker may not reach the hub (HF_HUB_OF" in notes
+    cached = tmp_path / "cache" / "hub" / "models--org--model"
+    snapshot = cached / "snapshots" / commit("1")
+    snapshot.mkdir(parents=True)
+    for name, content in MODEL.items():
+        (snapshot / name).write_bytes(content)
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text(commit("1"))
+    base, _, notes = fetches()
+    assert base == "4.9 KiB"
+    assert "HF_HUB_OFFLINE" in notes

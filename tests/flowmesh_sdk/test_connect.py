@@ -1,13 +1,19 @@
 """Which fabric a program gets."""
 
+import fcntl
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import flowmesh_sdk as fm
+from flowmesh_api.v1.version import VERSION_HEADER
 from flowmesh_sdk import local_fabric
+from flowmesh_sdk.http import client as http_client
 
 ASKING: dict[str, Any] = {
     "apiVersion": "flowmesh.dev/v1alpha1",
@@ -78,6 +84,61 @@ def test_a_fabric_that_does_not_start_is_reported_with_its_words(tmp_path: Path)
     (tmp_path / "state").write_text("a file is in the way")
     with pytest.raises(fm.NoFabricError, match="did not start: "):
         fm.connect(state_dir=tmp_path / "state")
+
+
+class OtherRelease(BaseHTTPRequestHandler):
+    """A control plane of another release, without runs."""
+
+    version = ""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        if self.version:
+            self.send_header(VERSION_HEADER, self.version)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"[]")
+
+    def log_message(self, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def other_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(http_client, "API_VERSION", "1.2")
+    with ThreadingHTTPServer(("127.0.0.1", 0), OtherRelease) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "1.1"])
+def test_a_running_fabric_whose_api_lacks_what_the_client_needs_is_refused_with_both_versions(
+    version: str, other_release: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OtherRelease, "version", version)
+    owner = tmp_path / "owner"
+    owner.write_text(f'{{"pid": 1, "url": "{other_release}", "token": "t"}}')
+    with owner.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # as the process that serves the folder
+        for client in (fm.connect(state_dir=tmp_path), fm.connect(other_release, token="t")):
+            with client, pytest.raises(fm.FlowMeshError) as refused:
+                client.list_runs()
+            error = refused.value
+            assert error.where == f"fabric at {other_release}"
+            assert error.message == f"it has version {version} of the API, this client needs 1.2"
+            assert "install the client of its release" in error.remedy
+
+
+@pytest.mark.parametrize("version", ["1.2", "1.10", "", "none"])
+def test_a_newer_fabric_is_used_and_what_names_no_version_is_judged_by_its_answers(
+    version: str, other_release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(OtherRelease, "version", version)
+    with fm.connect(other_release, token="t") as client:
+        assert client.list_runs() == []
 
 
 @pytest.fixture

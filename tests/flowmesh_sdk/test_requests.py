@@ -36,6 +36,14 @@ async def test_every_mistake_has_its_line_and_nothing_runs(tmp_path: Path) -> No
         assert await at(there.control.url, lambda c: c.list_runs()) == []
 
 
+async def test_a_file_that_is_not_of_its_format_has_the_line_of_its_input(tmp_path: Path) -> None:
+    (tmp_path / "numbers.jsonl").write_text('{"a": }\n')
+    (tmp_path / "flow.yaml").write_text(TEXT)
+    async with place() as there:
+        with pytest.raises(fm.InvalidWorkflowError, match=r"flow\.yaml:8:15: .*line 1: not JSON"):
+            await at(there.control.url, lambda c: c.submit(fm.load(tmp_path / "flow.yaml")))
+
+
 async def test_a_missing_file_is_found_before_anything_is_uploaded(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(TEXT)
@@ -76,6 +84,39 @@ def submit_and_leave(url: str, workflow: fm.Workflow) -> None:
             suspended.delete()
         assert going.value.status == 409
         assert "fmesh cancel" in going.value.remedy
+
+
+async def test_the_place_of_an_error_is_a_run_or_an_argument_and_not_a_query(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "numbers.jsonl").write_text('{"a": 1}\n')
+    (tmp_path / "flow.yaml").write_text(TEXT)
+    async with place() as there:
+        url, workflow = there.control.url, fm.load(tmp_path / "flow.yaml")
+        await asyncio.to_thread(refuse_steps_and_days, url, workflow)
+
+
+def refuse_steps_and_days(url: str, workflow: fm.Workflow) -> None:
+    with fm.connect(url, token=API_TOKEN) as client:
+        run = client.submit(workflow)
+        refuse_step(run)
+        run.cancel()
+        refuse_step(run)
+        for call, place, message in (
+            (lambda: run.why(""), "step", "the step is missing"),
+            (lambda: client.bill(since="today"), "since", "'today' is not a day"),
+        ):
+            with pytest.raises(fm.ApiError) as refused:
+                call()
+            assert (refused.value.where, refused.value.message) == (place, message)
+            assert "?" not in str(refused.value)
+
+
+def refuse_step(run: fm.Run) -> None:
+    for call in (run.why, run.explain, run.logs):
+        with pytest.raises(fm.ApiError) as refused:
+            call("duble")
+        assert str(refused.value) == f"run {run.uid}: no step 'duble'\n  it has double"
 
 
 async def test_a_wrong_token_and_an_unknown_run_are_refused_with_their_status() -> None:

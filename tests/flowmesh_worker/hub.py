@@ -107,6 +107,13 @@ REPOSITORIES["org/converted"] = {
         for split in ("train", "test")
     }
 }
+MODEL = {
+    ".gitattributes": b"*.safetensors filter=lfs\n",
+    "config.json": b"{}",
+    "model.safetensors": b"\0" * 5000,
+    "pytorch_model.bin": b"\0" * 7000,
+}
+REPOSITORIES["org/model"] = {commit("1"): MODEL}
 CARDS: dict[str, dict[str, Any]] = {
     "openai/gsm8k": {
         "configs": [
@@ -181,10 +188,10 @@ class Hub:
         authorised = request.headers.get("Authorization", "")
         self.asked.append(("hub", raw, authorised))
         match raw.strip("/").split("/"):
-            case ["api", "datasets", org, name]:
-                return self._info(_found(org, name, authorised), "main")
-            case ["api", "datasets", org, name, "revision", revision]:
-                return self._info(_found(org, name, authorised), unquote(revision))
+            case ["api", "datasets" | "models", org, name, *more]:
+                revision = unquote(more[1]) if more else "main"
+                sizes = request.query.get("blobs") == "true"
+                return self._info(_found(org, name, authorised), revision, sizes=sizes)
             case ["datasets", org, name, "resolve", revision, *file]:
                 repository = _found(org, name, authorised)
                 at = self.commit_of(repository, unquote(revision))
@@ -200,10 +207,10 @@ class Hub:
         org, name, at, *file = request.path.strip("/").split("/")
         return web.Response(body=REPOSITORIES[f"{org}/{name}"][at]["/".join(file)])
 
-    def _info(self, repository: str, revision: str) -> web.Response:
+    def _info(self, repository: str, revision: str, *, sizes: bool) -> web.Response:
         at = self.commit_of(repository, revision)
         held = REPOSITORIES[repository][at]
-        files = [{"rfilename": f, "size": len(content)} for f, content in held.items()]
+        files = [{"rfilename": f} | ({"size": len(c)} if sizes else {}) for f, c in held.items()]
         card = CARDS.get(repository)
         about = {"id": repository, "sha": at, "siblings": files}
         return web.json_response(about if card is None else {**about, "cardData": card})

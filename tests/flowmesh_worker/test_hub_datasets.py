@@ -14,6 +14,7 @@ from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from tests.flowmesh_core.graph.conftest import build
 from tests.flowmesh_worker.hub import (
     MANY,
+    MODEL,
     TEST,
     TOKEN,
     TRAIN,
@@ -241,6 +242,22 @@ async def test_a_part_that_is_missing_or_ambiguous_is_refused_by_the_step_that_r
         await imported([resolve])
     assert caught.value.failure.kind is FailureKind.BAD_INPUT
     assert said in caught.value.failure.message
+
+
+async def test_the_pin_of_a_model_has_the_bytes_that_are_fetched_where_they_are_wanted(
+    hub: Hub,
+) -> None:
+    pins = []
+    for more in ({}, {"sizes": True}):
+        params = {"uri": "hf://org/model@main", "kind": "model", **more}
+        work = Work("a", "a", params, {}, {}, Path("unused"), secrets=SecretValues.for_any_host({}))
+        content = (await Resolve().run(work, lambda *_: None)).outputs["pin"]
+        assert isinstance(content, Blob)
+        assert isinstance(content.content, bytes)
+        pins.append(json.loads(content.content))
+    plain = {"uri": "hf://org/model@main", "revision": commit("1")}
+    size = len(MODEL["config.json"]) + len(MODEL["model.safetensors"])
+    assert pins == [plain, {**plain, "size": size}]
 
 
 async def test_a_limit_fetches_no_file_beyond_the_rows_that_it_takes(hub: Hub) -> None:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from flowmesh_api.v1.errors import QUOTA
+from flowmesh_api.v1.version import API_VERSION
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_core.errors import SpecError
@@ -89,6 +90,16 @@ class ApiClient(ApiConnection):
             where=request,
             remedy="compare `fmesh --version` with the version of the control plane, and that "
             f"{self.url} is one",
+        )
+
+    def lacking(self, version: str) -> Exception:
+        """Returns the exception for a fabric whose version of the API this client cannot use."""
+        return CliError(
+            f"the fabric at {self.url} has version {version} of the API, this fmesh needs "
+            f"{API_VERSION}",
+            ExitCode.NO_FABRIC,
+            remedy="upgrade the fabric (one of this machine: stop it, and start it with this "
+            "installation), or install the fmesh of its release",
         )
 
     def incomplete(self, path: str) -> Exception:

@@ -57,7 +57,14 @@ def show_bill(period: Period, *, by: str, place: Target, as_json: bool) -> None:
         return
     rows = bill.rows()
     headings = list(rows[0]) if rows else ["namespace", "paid, $"]
-    terminal.table(headings, [list(row.values()) for row in rows], right=("attempts", "paid, $"))
+    terminal.table(
+        headings,
+        [list(row.values()) for row in rows],
+        right=("attempts", "paid, $"),
+        whole="uid",
+        cut="namespace run",
+        optional=[name for name in ("attempts", "run") if "uid" in headings],
+    )
     terminal.text(f"paid ${bill.paid_usd:.9f}; days are in UTC")
 
 

@@ -40,7 +40,7 @@ def show_stats(*, place: Target, as_json: bool) -> None:
     if workers_bytes:
         terminal.text(f"workers' caches and logs: {size(workers_bytes)} in {workers}")
     rows = [[s.scope, str(s.results), size(s.size_bytes)] for s in stats.scopes]
-    terminal.table(["scope", "results", "size"], rows, right="results size")
+    terminal.table(["scope", "results", "size"], rows, right="results size", cut="scope")
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
     terminal.text(
         f"so far {count(hits, 'hit')}, {fabric.executed} executed actions, "

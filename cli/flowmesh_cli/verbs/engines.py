@@ -45,7 +45,14 @@ def show_engines(name: str, *, every: bool, place: Target, as_json: bool) -> Non
         ]
         for c in contracts
     ]
-    terminal.table(["engine", "determinism", "inputs", "outputs", ""], rows)
+    headings = ["engine", "determinism", "inputs", "outputs", ""]
+    terminal.table(
+        headings,
+        rows,
+        whole="engine inputs outputs",
+        cut=[""],
+        optional="inputs outputs determinism",
+    )
     terminal.text()
     terminal.text("fmesh engines NAME shows one engine; '?' marks an optional port")
     if here is not None and any(c.name not in here for c in contracts):
@@ -92,7 +99,9 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
     if c.params:
         terminal.text()
         rows = [[p.name, p.type.value, _default(p), _bounds(p), p.doc] for p in c.params]
-        terminal.table(["parameter", "type", "default", "allowed", ""], rows)
+        terminal.table(
+            ["parameter", "type", "default", "allowed", ""], rows, whole="parameter type"
+        )
     for group in c.one_of:
         named = ", ".join(_member(c, name) for name in group)
         terminal.text(f"  {'exactly one of' if len(group) > 1 else 'needs'}: {named}")

@@ -37,6 +37,8 @@ def show_workers(*, place: Target, as_json: bool) -> None:
         [*headings, "engines running"],
         [_row(w) for w in workers],
         right="memory trust price/h bill up",
+        cut=["worker", "engines running"],
+        optional="trust up memory price/h device bill",
     )
     for worker in workers:
         if worker.store_problem:

@@ -10,6 +10,9 @@ from flowmesh_cli.workflows.sources import Source
 from flowmesh_cli.workflows.upload import upload_inputs
 from flowmesh_core.errors import SpecError
 
+RUNS_NOTHING = ("hit", "skip")
+"""What a forecast expects of steps that run nothing."""
+
 
 def forecast(
     http: ApiClient, source: Source, pins: Mapping[str, ResolvedSource] | None = None

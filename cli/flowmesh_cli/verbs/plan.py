@@ -12,13 +12,13 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.options import PLANNER, LocalOptions
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.forecast import forecast
+from flowmesh_cli.verbs.forecast import RUNS_NOTHING, forecast
 from flowmesh_cli.verbs.plan_batch import plan_batch, show_quotes
 from flowmesh_cli.verbs.preflight import (
     refuse_batch_that_no_worker_here_can_run,
     refuse_what_no_worker_here_can_run,
 )
-from flowmesh_cli.verbs.resolve_sources import resolve_sources
+from flowmesh_cli.verbs.resolve_sources import Resolved, resolve_sources
 from flowmesh_cli.verbs.run import checked, wait_for_workers
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.sharing import shared_scope, sharing_text
@@ -28,7 +28,6 @@ from flowmesh_core.sharing.scopes import is_shared
 
 UNKNOWN = "?"
 """Shown in place of a value that is not based on a measurement."""
-_RUNS_NOTHING = ("hit", "skip")
 
 
 def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_json: bool) -> None:
@@ -46,15 +45,24 @@ def plan_files(chosen: WorkflowSelection, *, resolves: bool, place: Target, as_j
     with attach(place, LocalOptions("read", workers=1, say=terminal.note)) as session:
         if not place.is_cluster:  # a cluster's pools may grow from zero
             wait_for_workers(session.http)
-        pins = [resolve_sources(session.http, s) if resolves else {} for s in sources.workflows]
-        pairs = zip(sources.workflows, pins, strict=True)
-        forecasts = [forecast(session.http, source, found) for source, found in pairs]
+        resolved = [
+            resolve_sources(session.http, source, is_local=not place.is_cluster)
+            if resolves
+            else Resolved()
+            for source in sources.workflows
+        ]
+        forecasts = [
+            found.sized(forecast(session.http, source, found.pins))
+            for source, found in zip(sources.workflows, resolved, strict=True)
+        ]
         policies = session.http.where_allowed("/v1/policies", list[CachePolicy])
     if as_json:
         terminal.answer(forecasts)
     else:
-        for found in forecasts:
-            show(terminal, found, policies)
+        for forecasted in forecasts:
+            show(terminal, forecasted, policies)
+    for note in [note for found in resolved for note in found.unresolved]:
+        terminal.note(note)
     refusals = [
         line
         for source, found in zip(sources.workflows, forecasts, strict=True)
@@ -131,7 +139,16 @@ def show(
             row.append(_fetches(step) if step.path in resolved else "-")
     details = [step.detail or place(step.worker) for step in forecast.steps]
     rows = [[*row, detail] for row, detail in zip(rows, details, strict=True)]
-    terminal.table([*headings, ""], rows, right="actions hits batches cost time fetches")
+    has_reasons = any(
+        s.detail for s in forecast.steps if s.expect not in ("unknown", *RUNS_NOTHING)
+    )
+    terminal.table(
+        [*headings, ""],
+        rows,
+        right="actions hits batches cost time fetches",
+        cut=[] if has_reasons else [""],
+        optional="batches sure actions engine hits",
+    )
     terminal.text(
         f"  {formatting.count(forecast.actions, 'known action')}, "
         f"{formatting.count(forecast.hits, 'hit')}, {_sums(forecast)}"
@@ -148,7 +165,7 @@ def _sharing(forecast: Forecast, policies: Sequence[CachePolicy] | None) -> str:
 
 def _sums(forecast: Forecast) -> str:
     """Returns the ranges of all steps' dollars and seconds, and how many steps are guesses."""
-    if all(step.expect in _RUNS_NOTHING for step in forecast.steps):
+    if all(step.expect in RUNS_NOTHING for step in forecast.steps):
         return "nothing to run"
     if not forecast.low_seconds:
         return "cost and time are not known: no connected worker can run it"
@@ -165,7 +182,7 @@ def _sums(forecast: Forecast) -> str:
 
 
 def _row(step: PlannedStep) -> list[str]:
-    runs = step.expect not in _RUNS_NOTHING
+    runs = step.expect not in RUNS_NOTHING
     known = step.sure != GUESS
     nothing = UNKNOWN if step.expect == "unknown" else "-"
     cost = formatting.usd(step.nanousd, estimated=True) if known else UNKNOWN
@@ -185,7 +202,7 @@ def _row(step: PlannedStep) -> list[str]:
 
 def _fetches(step: PlannedStep) -> str:
     """Returns the bytes that an import has to fetch, as far as they are known."""
-    if step.expect in _RUNS_NOTHING:
+    if step.expect in RUNS_NOTHING:
         return "-"
     return formatting.size(step.fetch_bytes) if step.fetch_bytes else UNKNOWN
 

@@ -75,13 +75,15 @@ def show_lines(terminal: Terminal, receipt: Receipt, names: Mapping[str, str]) -
         "shared with",
     ]
     numbers = ("ran", "failed", "cancelled", "hits", "tokens", "engine s", "paid", "saved")
-    terminal.table(headings, rows, right=numbers)
+    optional = ("engine s", "tokens", "cancelled", "failed", "hits")
+    shown = terminal.table(headings, rows, right=numbers, cut=["shared with"], optional=optional)
     terminal.text(
         f"paid {formatting.exact_usd(receipt.paid_nanousd)}, "
         f"sharing saved {formatting.exact_usd(receipt.saved_nanousd)}, "
         f"{formatting.joules(receipt.joules, estimated=receipt.joules_estimated)}"
     )
-    terminal.text(_ENGINE_SECONDS)
+    if "engine s" in shown:
+        terminal.text(_ENGINE_SECONDS)
 
 
 def show_receipts(*, place: Target, as_json: bool) -> None:
@@ -109,7 +111,12 @@ def show_receipts(*, place: Target, as_json: bool) -> None:
         for r in receipts
     ]
     terminal.table(
-        ["run", "uid", "ran", "hits", "paid", "saved"], rows, right="ran hits paid saved"
+        ["run", "uid", "ran", "hits", "paid", "saved"],
+        rows,
+        right="ran hits paid saved",
+        whole="uid",
+        cut="run",
+        optional="ran hits saved",
     )
     show_sharing(terminal, shared)
     show_fabric(terminal, fabric)

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase
+from flowmesh_api.v1.plan import Forecast
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import ResolvedSource, RunStatus
 from flowmesh_cli.connection.client import ApiClient
@@ -19,15 +20,49 @@ from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.verbs.delete import delete_run
 from flowmesh_cli.verbs.follow import POLL_S
+from flowmesh_cli.verbs.forecast import RUNS_NOTHING
 from flowmesh_cli.verbs.run import submit
 from flowmesh_cli.workflows.sources import Source
+from flowmesh_core.catalog.hub_addresses import SCHEME, read_hub_address
 from flowmesh_core.graph.external import RESOLVE, pin_path
 from flowmesh_core.graph.plan import StepPlan
 from flowmesh_documents.document import parse_documents
 
 
-def resolve_sources(http: ApiClient, source: Source) -> dict[str, ResolvedSource]:
-    """Returns by input what its address means now; nothing where a run would resolve none.
+class Resolved(msgspec.Struct, frozen=True):
+    """What the addresses of a workflow's inputs mean now.
+
+    Attributes:
+        pins: by input, as its run would make them.
+        sizes: bytes by input, where the pin does not have them.
+        unresolved: why some inputs could not be resolved, which stops no forecast.
+    """
+
+    pins: dict[str, ResolvedSource] = {}
+    sizes: dict[str, int] = {}
+    unresolved: tuple[str, ...] = ()
+
+    def sized(self, forecast: Forecast) -> Forecast:
+        """Returns a forecast whose imports have the sizes that the pins have not."""
+        sizes = {f"inputs.{name}": size for name, size in self.sizes.items()}
+        steps = tuple(
+            msgspec.structs.replace(s, fetch_bytes=sizes[s.path])
+            if s.path in sizes and s.expect not in RUNS_NOTHING
+            else s
+            for s in forecast.steps
+        )
+        return msgspec.structs.replace(forecast, steps=steps)
+
+
+def resolve_sources(http: ApiClient, source: Source, *, is_local: bool) -> Resolved:
+    """Returns what a run would resolve; nothing where it would resolve none.
+
+    Models of a hub that the workers may not reach have the size that this machine's cache knows.
+
+    Args:
+        http: the fabric.
+        source: the workflow.
+        is_local: whether the workers are on this machine.
 
     Raises:
         FilesError: one cannot be resolved; each has its place in the file.
@@ -36,6 +71,54 @@ def resolve_sources(http: ApiClient, source: Source) -> dict[str, ResolvedSource
     steps = {s.path: s for s in source.plan.steps if s.engine == RESOLVE} if source.plan else {}
     inputs = source.document.value["spec"].get("inputs") or {}
     found = {name: steps[pin_path(name)] for name in inputs if pin_path(name) in steps}
+    try:
+        return _split(_resolve(http, source, found), found)
+    except FilesError as e:
+        from flowmesh_worker.engines.imports.sources import (  # noqa: PLC0415 - seldom used
+            OFFLINE,
+            OFFLINE_REMEDY,
+        )
+
+        if not any(OFFLINE in line for line in e.lines):
+            raise
+        hub = {name: s for name, s in found.items() if _is_of_hub(s)}
+        others = {name: s for name, s in found.items() if name not in hub}
+        resolved = _split(_resolve(http, source, others), others)
+        notes = tuple(
+            f"inputs.{name}: a run would fail: {OFFLINE}; {OFFLINE_REMEDY}" for name in hub
+        )
+        cached = {name: _cached_bytes(s) for name, s in hub.items()} if is_local else {}
+        sizes = {name: size for name, size in cached.items() if size}
+        return Resolved(resolved.pins, {**resolved.sizes, **sizes}, notes)
+
+
+def _is_of_hub(step: StepPlan) -> bool:
+    return str(step.params["uri"]).startswith(SCHEME)
+
+
+def _is_model(step: StepPlan) -> bool:
+    return _is_of_hub(step) and step.params["kind"] != "dataset"
+
+
+def _cached_bytes(step: StepPlan) -> int:
+    from flowmesh_worker.engines.models.hub import cached_bytes  # noqa: PLC0415 - seldom used
+
+    if not _is_model(step):
+        return 0
+    address = read_hub_address(str(step.params["uri"]), dataset=False)
+    return cached_bytes(address.repository, address.revision)
+
+
+def _split(pins: Mapping[str, ResolvedSource], found: Mapping[str, StepPlan]) -> Resolved:
+    """Takes the sizes of models out of their pins: the pins of runs do not have them."""
+    models = {name: pin for name, pin in pins.items() if _is_model(found[name])}
+    plain = {n: msgspec.structs.replace(pin, size=msgspec.UNSET) for n, pin in models.items()}
+    return Resolved({**pins, **plain}, {name: pin.size for name, pin in models.items() if pin.size})
+
+
+def _resolve(
+    http: ApiClient, source: Source, found: Mapping[str, StepPlan]
+) -> dict[str, ResolvedSource]:
     if not found:
         return {}
     ((document,), _) = parse_documents(msgspec.json.encode(_document(source, found)).decode())
@@ -63,7 +146,7 @@ def _document(source: Source, found: Mapping[str, StepPlan]) -> dict[str, Any]:
         {
             "name": _name(i),
             "uses": RESOLVE,
-            "with": step.params,
+            "with": {**step.params, "sizes": True} if _is_model(step) else step.params,
             "secrets": inputs[name].get("secrets") or [],
         }
         for i, (name, step) in enumerate(found.items())

@@ -36,7 +36,11 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         for s in found.services
     ]
     terminal.table(
-        ["service", "model", "phase", "ready", "slo", "cost", "reason"], rows, right="ready cost"
+        ["service", "model", "phase", "ready", "slo", "cost", "reason"],
+        rows,
+        right="ready cost",
+        cut="model",
+        optional="cost slo model",
     )
 
 

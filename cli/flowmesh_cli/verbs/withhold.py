@@ -100,7 +100,12 @@ def show_withheld(*, place: Target, as_json: bool) -> None:
         [r.scope, r.action_id[:12], r.engine, r.made_by.worker or "several", r.reason]
         for r in page.results
     ]
-    terminal.table(["scope", "action", "engine", "worker", "withheld for"], rows)
+    terminal.table(
+        ["scope", "action", "engine", "worker", "withheld for"],
+        rows,
+        cut="scope worker",
+        optional="worker engine",
+    )
     more = page.count - len(page.results)
     terminal.text(f"{count(page.count, 'result')} withheld" + f", {more} not shown" * (more > 0))
 
@@ -137,7 +142,7 @@ def _show(terminal: Terminal, report: WithholdReport, *, dry_run: bool) -> None:
     ]
     if rows:
         headings = ["run", "namespace", "phase", "", "steps", "again"]
-        terminal.table(headings, rows, whole="run again")
+        terminal.table(headings, rows, whole="run again", cut="steps", optional="namespace")
     if len(report.runs) > RUNS_SHOWN:
         terminal.text(f"and {len(report.runs) - RUNS_SHOWN} more runs; --json has all")
     if report.derived:

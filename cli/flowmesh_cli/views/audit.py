@@ -62,7 +62,13 @@ def show_audits(terminal: Terminal, audits: Sequence[AuditReport]) -> None:
         ]
         for a in audits
     ]
-    terminal.table(["audit", "of", "phase", "requested", "found"], rows)
+    terminal.table(
+        ["audit", "of", "phase", "requested", "found"],
+        rows,
+        whole="audit",
+        cut="of",
+        optional="requested",
+    )
 
 
 def show_quarantine(terminal: Terminal, found: Sequence[QuarantineEntry]) -> None:

@@ -34,7 +34,7 @@ def show_explanation(
         terminal.text(f"  action {action.part} ({action.action_id[:12]}) {action.state}{placed_on}")
         if action.candidates:
             rows = [_row(candidate, loading) for candidate in action.candidates]
-            terminal.table(_HEADINGS, rows, right=_HEADINGS[1:-1])
+            _show_table(terminal, rows)
         else:
             terminal.text("    no worker can run it now; `fmesh why` shows why")
     if found.more:
@@ -55,7 +55,13 @@ def _show_choice(terminal: Terminal, attempt: AttemptLine) -> None:
     others = len(attempt.placed) - 1
     before = f" before {formatting.count(others, 'other')}" if others else ""
     terminal.text(f"  {chunk}{attempt.worker} was chosen{before}:")
-    terminal.table(_HEADINGS, [_scored(w) for w in attempt.placed], right=_HEADINGS[1:-1])
+    _show_table(terminal, [_scored(w) for w in attempt.placed])
+
+
+def _show_table(terminal: Terminal, rows: list[list[str]]) -> None:
+    terminal.table(
+        _HEADINGS, rows, right=_HEADINGS[1:-1], cut="worker", optional=_HEADINGS[-2:-5:-1]
+    )
 
 
 def _scored(one: ScoredWorker) -> list[str]:

@@ -30,9 +30,10 @@ def show_rows(
     shown = list(columns) or known[:COLUMNS_MAX]
     numbers = [n for n in shown if all(_is_number(row.get(n)) for row in rows)]
     cells = [[cell(row.get(name)) for name in shown] for row in rows]
-    terminal.table(shown, cells, right=numbers)
+    last_first = [] if columns else shown[:0:-1]
+    shown = terminal.table(shown, cells, right=numbers, cut=shown, optional=last_first)
     if not columns and len(known) > len(shown):
-        left = ", ".join(known[len(shown) :])
+        left = ", ".join(name for name in known if name not in shown)
         terminal.text(f"  and {formatting.count(len(known) - len(shown), 'column')}: {left}")
 
 

@@ -14,6 +14,7 @@ from flowmesh_cli.views.steps import MARKS, doing, result, title
 LOG_LINES = 12
 _HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
 _NUMBERS = "ran hits paid saved steps"
+_OPTIONAL = "created ran hits saved steps paid"
 
 
 def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
@@ -32,7 +33,7 @@ def show_runs(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
         ]
         for run in runs
     ]
-    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
+    _show_table(terminal, rows)
 
 
 def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
@@ -51,7 +52,14 @@ def show_summaries(terminal: Terminal, runs: Sequence[RunSummary]) -> None:
         ]
         for run in runs
     ]
-    terminal.table(_HEADINGS, rows, right=_NUMBERS, whole="uid")
+    _show_table(terminal, rows)
+
+
+def _show_table(terminal: Terminal, rows: list[list[str]]) -> None:
+    """Writes lines of runs; the uid stays, which names a run in other commands."""
+    terminal.table(
+        _HEADINGS, rows, right=_NUMBERS, whole="uid", cut="run steps", optional=_OPTIONAL
+    )
 
 
 def show_run(
@@ -82,7 +90,8 @@ def show_run(
         ]
         for step in run.steps
     ]
-    terminal.table(["step", "engine", "state", ""], rows)
+    cut = [""] if run.phase == Phase.SUCCEEDED else []  # reasons are shown whole
+    terminal.table(["step", "engine", "state", ""], rows, cut=cut, optional="engine")
     show_outputs(terminal, run)
     if run.phase == Phase.FAILED:
         show_failure(terminal, run)
@@ -110,7 +119,8 @@ def show_metrics(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
         [title(run), name, *(_number(value[key]) if key in value else "" for key in columns)]
         for run, name, value in found
     ]
-    terminal.table(["metrics of", "output", *columns], rows, right=columns)
+    names = ["metrics of", "output"]
+    terminal.table([*names, *columns], rows, right=columns, cut=names)
 
 
 def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:

@@ -9,6 +9,7 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 
 _SHOWN = 20
+_NUMBERS = ("ran s", "loaded s", "paid")
 _HOW = {
     HitKind.PUBLISHED: "their results were already published",
     HitKind.IN_FLIGHT: "another run was executing them at the same time",
@@ -110,6 +111,6 @@ def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None
         for a in attempts[:_SHOWN]
     ]
     headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "", ""]
-    terminal.table(headings, rows, right=("ran s", "loaded s", "paid"))
+    terminal.table(headings, rows, right=_NUMBERS, optional=_NUMBERS[1::-1])
     if len(attempts) > _SHOWN:
         terminal.text(f"  and {formatting.count(len(attempts) - _SHOWN, 'attempt')} more")

@@ -277,7 +277,7 @@ class RunHandlers:
 def _step(request: web.Request) -> str:
     step = request.query.get("step", "")
     if not step:
-        raise NotFoundError("the step is missing", where="?step=", remedy="add ?step=NAME")
+        raise NotFoundError("the step is missing", where="?step=", remedy="name a step of the run")
     return step
 
 

@@ -1,8 +1,7 @@
 """Where a step's actions could be placed now, and where they ran: for ``fmesh explain``."""
 
 from flowmesh_api.v1.why import AttemptLine, Explanation, PlacedAction
-from flowmesh_control.errors import NotFoundError
-from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.queries.run_views import RunViews, no_step
 from flowmesh_core.machine.fleet_snapshot import as_if_ready
 from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
@@ -17,15 +16,12 @@ async def explain_step(
     """Scores the waiting and running actions of a step, and lists where others ran.
 
     Raises:
-        NotFoundError: there is no such step.
+        NotFoundError: there is no such run or step.
     """
+    known = [s.path for s in (await views.status(uid)).steps]
+    if path not in known:
+        raise no_step(uid, path, known)
     run = state.runs.get(uid)
-    if run is not None and path not in run.steps:
-        raise NotFoundError(
-            f"run {uid} has no step {path!r}",
-            where="?step=",
-            remedy=f"it has {', '.join(list(run.steps)[:20])}",
-        )
     actions, more = _actions(state, run, path, now_s) if run is not None else ([], 0)
     weights = run.plan.weights if run is not None else await views.weights(uid)
     lines = await views.lines(uid)

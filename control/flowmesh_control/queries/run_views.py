@@ -238,7 +238,7 @@ class RunViews:
             return self._logs.live(run, run.steps.values() if step is None else _step(run, step))
         status = await self.status(uid)
         if step is not None and status.steps and all(s.path != step for s in status.steps):
-            raise _no_step(uid, step, [s.path for s in status.steps])
+            raise no_step(uid, step, [s.path for s in status.steps])
         lines = await self._logs.of(uid, step)
         if lines or step not in (None, status.failed_step):
             return lines
@@ -269,11 +269,11 @@ def _without_pending_verdict(status: RunStatus) -> RunStatus:
 def _step(run: Run, path: str) -> list[StepRun]:
     step = run.steps.get(path)
     if step is None:
-        raise _no_step(run.uid, path, list(run.steps))
+        raise no_step(run.uid, path, list(run.steps))
     return [step]
 
 
-def _no_step(uid: str, path: str, known: list[str]) -> NotFoundError:
-    return NotFoundError(
-        f"run {uid} has no step {path!r}", where="step", remedy=f"it has {', '.join(known[:20])}"
-    )
+def no_step(uid: str, path: str, known: list[str]) -> NotFoundError:
+    """Returns the error for a step that a run does not have; it lists those that it has."""
+    remedy = f"it has {', '.join(known[:20])}"
+    return NotFoundError(f"no step {path!r}", where=f"run {uid}", remedy=remedy)

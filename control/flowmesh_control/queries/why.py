@@ -5,8 +5,7 @@ from typing import Any
 import msgspec
 
 from flowmesh_api.v1.why import AttemptLine, HitLine, Why, WhyPart
-from flowmesh_control.errors import NotFoundError
-from flowmesh_control.queries.run_views import RunViews
+from flowmesh_control.queries.run_views import RunViews, no_step
 from flowmesh_core.machine.disclosure import named
 from flowmesh_core.machine.model import Attempt, Run, StepPart, StepRun
 from flowmesh_core.machine.ready_actions import may_start, placement_key
@@ -25,10 +24,7 @@ async def why_step(state: State, views: RunViews, uid: str, path: str) -> Why:
     status = await views.status(uid)
     shown = next((s for s in status.steps if s.path == path), None)
     if shown is None:
-        paths = ", ".join(s.path for s in status.steps[:20])
-        raise NotFoundError(
-            f"run {uid} has no step {path!r}", where="?step=", remedy=f"it has {paths}"
-        )
+        raise no_step(uid, path, [s.path for s in status.steps])
     lines = [la for la in await views.lines(uid) if getattr(la, "step", None) == path]
     run = state.runs.get(uid)
     step = run.steps[path] if run is not None else None

@@ -16,6 +16,7 @@ import msgspec
 
 from flowmesh_api.decoding import decode
 from flowmesh_api.v1.problems import Problem
+from flowmesh_api.v1.version import API_VERSION, VERSION_HEADER
 from flowmesh_sdk.errors import (
     ApiError,
     FabricUnavailableError,
@@ -263,6 +264,15 @@ class ApiConnection:
             remedy="start one with `fmesh up`, or make the same call again",
         )
 
+    def lacking(self, version: str) -> Exception:
+        """Returns the exception for a fabric whose version of the API this client cannot use."""
+        return FlowMeshError(
+            f"it has version {version} of the API, this client needs {API_VERSION}",
+            where=f"fabric at {self.url}",
+            remedy="upgrade the fabric (one of this machine: stop it, and start it with this "
+            "installation), or install the client of its release",
+        )
+
     def close(self) -> None:
         """Closes the connection; may be called more than once."""
         if self._connection is not None:
@@ -327,7 +337,26 @@ class ApiConnection:
             # A server that refuses a body before it is complete closes the connection; its answer
             # says why. Where there is none, reading it fails in the same way.
             self._connection.request(method, target, body=body, headers=all_headers)
-        return self._connection.getresponse()
+        response = self._connection.getresponse()
+        version = response.getheader(VERSION_HEADER, "")
+        if not _serves(version):
+            response.close()
+            self.close()
+            raise self.lacking(version)
+        return response
+
+
+def _serves(version: str) -> bool:
+    """Returns whether an API of a version has all that this client may ask for.
+
+    Within a major version things are only added. An answer without a version is not the control
+    plane's, but a proxy's.
+    """
+    major, _, minor = version.partition(".")
+    if not (major.isdigit() and minor.isdigit()):
+        return True
+    needed_major, needed_minor = map(int, API_VERSION.split("."))
+    return int(major) == needed_major and int(minor) >= needed_minor
 
 
 def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
@@ -350,11 +379,17 @@ def _refusal(status: int, data: bytes) -> ErrorResponse:
     return ErrorResponse(
         status,
         details.message or f"HTTP {status}",
-        details.where,
+        _place(details.where),
         details.remedy,
         details.code,
         details.problems,
     )
+
+
+def _place(where: str) -> str:
+    """Returns the place without the form of a query, in which the API names a parameter."""
+    is_parameter = where.startswith("?") and where.endswith("=")
+    return where[1:-1] if is_parameter else where
 
 
 def _text(value: Any) -> str:

@@ -57,3 +57,11 @@ def test_a_remedy_names_the_command_in_place_of_the_route() -> None:
     error = Answering(b"").refused(refusal)
     assert isinstance(error, CliError)
     assert error.remedy == "`fmesh services list` lists those here"
+
+
+def test_a_fabric_of_another_release_is_named_with_both_versions() -> None:
+    error = Answering(b"").lacking("2.0")
+    assert isinstance(error, CliError)
+    assert error.code == ExitCode.NO_FABRIC
+    assert "http://there has version 2.0 of the API, this fmesh needs 1." in error.message
+    assert "start it with this installation" in error.remedy

@@ -61,6 +61,17 @@ def lines(count: int, bad: int, text: bytes) -> bytes:
         ("q.csv", b'a\n"x\ny"\n"z', "q.csv, line 4: not CSV"),
         ("q.csv", b"a,a\n1,2\n", "q.csv, line 1: a column is named twice"),
         ("q.csv", b"a\nx\n\xff\n", "q.csv, line 3: not UTF-8"),
+        (
+            "q.csv",
+            b"q;n\na;1\n",
+            "q.csv, line 1: the values seem to be separated by ';', not ','; write ',' between",
+        ),
+        ("q.csv", b"\xef\xbb\xbf\r\nq\tn\r\na\t1", "q.csv, line 2: the values seem to be"),
+        ("q.csv", b"q\tn\na\t1\n", "by '\\t', not ','; let the file's name end in .tsv"),
+        ("q.csv", b"q|n\na|1\n", "q.csv, line 1: the values seem to be separated by '|', not ','"),
+        ("q.csv", b'"q, r";"n"\n"a";"1"\n', "q.csv, line 1: the values seem to be separated by"),
+        ("q.tsv", b"q,n\na,1\n", "by ',', not '\\t'; let the file's name end in .csv"),
+        ("q.tsv", b"q;n\na;1\n", "by ';', not '\\t'; write '\\t' between them, or quote the name"),
         ("q.parquet", b"a,b", "q.parquet: not a Parquet file"),
         ("q.xlsx", b"", "q.xlsx: .xlsx is not a format of rows; use one of .csv, .json"),
         ("q", b"", "q: the name has no ending such as .csv"),
@@ -99,6 +110,11 @@ def test_a_csv_column_is_numeric_only_if_every_value_is_a_number(
     read = [row["x"] for row in read_rows_file("x.csv", text.encode())]
     assert read == wanted
     assert [type(v) for v in read] == [type(v) for v in wanted]
+
+
+def test_a_single_column_may_have_another_separator_in_its_quoted_name() -> None:
+    assert read_rows_file("x.csv", b'"q;\n|n"\na;b\n') == [{"q;\n|n": "a;b"}]
+    assert read_rows_file("x.csv", b"q;n,m\na,1\n") == [{"q;n": "a", "m": 1}]
 
 
 @pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])

@@ -31,14 +31,14 @@ class HubListing:
 
 
 async def fetch_listing(
-    download: Downloader, address: HubAddress, secrets: SecretValues
+    download: Downloader, address: HubAddress, secrets: SecretValues, *, with_sizes: bool = True
 ) -> HubListing:
-    """Asks the hub.
+    """Asks the hub; without ``with_sizes`` all sizes are 0.
 
     Raises:
         AttemptError: it refuses, does not answer, or answers with something else.
     """
-    url = hub_revision_url(address) + ("?blobs=true" if address.dataset else "")
+    url = hub_revision_url(address) + ("?blobs=true" if with_sizes else "")
     answer = await download.fetch(url, sign=hub_headers(secrets), remedies=HUB_REMEDIES)
     try:
         info = json.loads(answer.content)

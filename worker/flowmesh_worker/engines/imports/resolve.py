@@ -19,6 +19,7 @@ from flowmesh_worker.engines.imports.sources import (
     hub_address,
     require_hub,
 )
+from flowmesh_worker.engines.models.safe_files import is_wanted
 from flowmesh_worker.secret_values import SecretValues
 
 _ANSWER_BYTES_MAX = 16 << 20
@@ -80,9 +81,13 @@ class Resolve(EngineBase):
         is_dataset = work.params["kind"] == "dataset"
         address = hub_address(uri, dataset=is_dataset)
         require_hub(uri)
-        info = await fetch_listing(self._download, address, work.secrets)
+        sizes = is_dataset or bool(work.params.get("sizes"))
+        info = await fetch_listing(self._download, address, work.secrets, with_sizes=sizes)
         pin: dict[str, Any] = {"revision": info.commit}
-        if not is_dataset or address.file:
+        if not is_dataset:
+            size = sum(bytes_ for file, bytes_ in info.sizes.items() if is_wanted(file))
+            return pin | ({"size": size} if size else {})
+        if address.file:
             return pin
         part = choose_part(address, info.sizes, info.card, *part_of(work.params))
         if part.config:

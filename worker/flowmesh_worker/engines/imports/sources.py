@@ -24,6 +24,8 @@ HUB_TOKEN = "HF_TOKEN"
 """The secret that is sent to the hub."""
 S3_SECRETS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The secrets that requests to a bucket carry or are signed with."""
+OFFLINE = "this worker may not reach the hub (HF_HUB_OFFLINE is set)"
+OFFLINE_REMEDY = "use builtin:, s3:// or ./DIR, or a pool that may reach it"
 _YES = frozenset({"1", "on", "yes", "true"})
 HUB_REMEDIES = {
     401: "check the name; a gated or private repository needs a token, as the secret HF_TOKEN",
@@ -139,8 +141,8 @@ def require_hub(uri: str) -> None:
     """
     if os.environ.get("HF_HUB_OFFLINE", "0").lower() in _YES:
         raise bad_input(
-            f"{uri}: this worker may not reach the hub (HF_HUB_OFFLINE is set)",
-            "use builtin:, s3:// or ./DIR, or a pool that may reach it",
+            f"{uri}: {OFFLINE}",
+            OFFLINE_REMEDY,
         )
 
 

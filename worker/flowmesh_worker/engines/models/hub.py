@@ -9,7 +9,7 @@ from typing import Any
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.imports.sources import HUB_TOKEN, hub_url
-from flowmesh_worker.engines.models.safe_files import WANTED
+from flowmesh_worker.engines.models.safe_files import WANTED, is_wanted
 from flowmesh_worker.secret_values import SecretValues
 
 
@@ -70,6 +70,27 @@ def fetch_hub(name: str, revision: str, target: Path, secrets: SecretValues) -> 
         ) from e
     # The downloader's metadata contains times: the same model must have the same bytes.
     shutil.rmtree(target / ".cache", ignore_errors=True)
+
+
+def cached_bytes(repository: str, revision: str) -> int:
+    """Returns the size of a model that the hub's client has cached on this machine, else 0."""
+    try:
+        from huggingface_hub import snapshot_download  # noqa: PLC0415 - as above
+        from huggingface_hub.errors import (  # noqa: PLC0415 - as above
+            HFValidationError,
+            LocalEntryNotFoundError,
+        )
+    except ImportError:  # without a worker extra
+        return 0
+    try:
+        folder = Path(
+            snapshot_download(repository, revision=revision or None, local_files_only=True)
+        )
+    except (LocalEntryNotFoundError, HFValidationError):
+        return 0
+    files = [f for f in folder.rglob("*") if f.is_file() and is_wanted(f.name)]
+    is_whole = any(f.suffix == ".safetensors" for f in files)
+    return sum(f.stat().st_size for f in files) if is_whole else 0
 
 
 @contextmanager

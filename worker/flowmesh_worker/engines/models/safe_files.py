@@ -1,5 +1,6 @@
 """Checks a model directory: it may contain data, but no file that runs code when loaded."""
 
+from fnmatch import fnmatch
 from pathlib import Path
 
 from flowmesh_core.errors import FlowMeshError
@@ -8,6 +9,11 @@ from flowmesh_worker.engines.errors import bad_input
 
 WANTED = ("*.safetensors", "*.json", "*.jinja", "*.txt", "*.model")
 """The files to fetch from a hub."""
+
+
+def is_wanted(name: str) -> bool:
+    """Returns whether a file of a hub's model is fetched."""
+    return any(fnmatch(name, pattern) for pattern in WANTED)
 
 
 def check_model(folder: Path, uri: str) -> None:
