@@ -189,16 +189,6 @@ def test_a_worker_with_work_of_another_preferred_pool_completes_it_and_is_remove
     assert (last.cordon, last.replicas) == ({"a"}, 0)
 
 
-def test_a_vacated_pool_shrinks_without_waiting_and_shows_why() -> None:
-    scaler = PoolScaler(target_s=60.0, stabilization_s=300.0, replicas=1, now_s=0.0)
-    workers = {"a": WorkerObservation()}
-    assert not scaler.plan(VIEW, Backlog(), PoolObservation(1, workers, pods("a")), 20.0).cordon
-    left = Backlog(vacated=True)
-    assert scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a")), 21.0).cordon == {"a"}
-    last = scaler.plan(VIEW, left, PoolObservation(1, workers, pods("a", cost=MARKED)), 22.0)
-    assert (last.replicas, "moved to a cheaper pool" in last.reason) == (0, True)
-
-
 def test_new_work_uncordons_a_worker() -> None:
     scaler = calm_scaler(2)
     workers = {"a": WorkerObservation(), "b": WorkerObservation()}

@@ -42,16 +42,13 @@ class Backlog:
         running_s: worker-seconds until the work of its workers is done. More workers do not end
             running work sooner, so each counts for no more than one worker may have before it.
         ready_s: worker-seconds of the ready actions assigned to it, as shares of full instances.
-        load_s: seconds to load the instances that these need: not part of the signal, since more
-            workers do not load them sooner.
-        start_s: seconds until one more worker has loaded the largest of them.
+        start_s: seconds until one more worker has loaded the instances that these need.
         waiting_nanousd_per_hour: the value of the time of the runs that wait for its work.
         actions: ready actions assigned to it.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
         deadline_workers: workers that the deadlines of its actions need.
         warm: workers whose instances in demand are worth keeping, or that had them and are not
             replaced yet.
-        vacated: whether the engines in demand have just moved to another pool and are open there.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
@@ -60,14 +57,12 @@ class Backlog:
 
     running_s: float = 0.0
     ready_s: float = 0.0
-    load_s: float = 0.0
     start_s: float = 0.0
     waiting_nanousd_per_hour: float = 0.0
     actions: int = 0
     busy: int = 0
     deadline_workers: int = 0
     warm: int = 0
-    vacated: bool = False
     substitutable: bool = False
     serving: int = 0
     occupied: int = 0
@@ -159,14 +154,10 @@ class _CapacitySignal:
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
-            workers = self._preferred_pools.packings[pool.name].kept
+            workers = self._preferred_pools.packings[pool.name].retained
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
-            known, vacated = (
-                self._found[pool.name],
-                relocation.was_vacated(pool.name, snapshot.now_s),
-            )
-            self._found[pool.name] = replace(known, warm=workers, vacated=vacated)
+            self._found[pool.name] = replace(self._found[pool.name], warm=workers)
 
     def found(self) -> CapacitySignal:
         """Returns every pool's backlog."""
@@ -268,7 +259,6 @@ class _CapacitySignal:
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
-        opened = {signature for worker in self._snapshot.workers for signature in worker.instances}
         found: dict[tuple[Digest, int, frozenset[str]], list[TemplateWorker]] = {}
         for group in groups:
             signature, pools = group.info.signature, group.reserved_pools
@@ -280,10 +270,8 @@ class _CapacitySignal:
                 able, group.work, group.weights
             )
             if chosen is not None:
-                load_s = 0.0 if signature in opened else chosen.load_s
-                opened.add(signature)
                 name = chosen.pool.name
-                known = _with_group(self._found[name], self._snapshot, group, chosen, load_s)
+                known = _with_group(self._found[name], self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
                 self._found[name] = replace(
                     known,
@@ -413,13 +401,12 @@ def _startable(snapshot: Snapshot) -> list[ActionGroup]:
 
 
 def _with_group(
-    known: Backlog, snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker, load_s: float
+    known: Backlog, snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker
 ) -> Backlog:
-    """Adds a group to a pool's backlog, and the load of its instance where none is open."""
+    """Adds a group to a pool's backlog."""
     return replace(
         known,
         ready_s=known.ready_s + chosen.share_s(group.work) * group.count,
-        load_s=known.load_s + load_s,
         actions=known.actions + group.count,
         deadline_workers=max(known.deadline_workers, _deadline_workers(snapshot, group, chosen)),
     )

@@ -16,7 +16,6 @@ from flowmesh_core.autoscaling.settings import (
     MOVE_FAILURES_MOST,
     ROUND_MOST_S,
     SETTLED_SHARE,
-    VACATED_NOTICE_S,
 )
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.units import Digest
@@ -111,13 +110,13 @@ class EngineRelocation:
 
         unsettled ── a pool has half of them open ──► settled in P
         settled in P ── Q would have saved what moving there costs ──► moving to Q
-        moving to Q ── all ready in Q, or half after restart_s ──► settled in Q, P is vacated
+        moving to Q ── all ready in Q, or half after restart_s ──► settled in Q, P is given up
         moving to Q ── under half after 2 x restart_s ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
 
     P retains its workers (``leaving``) until Q has the engines: to give P up at once would leave
     the demand without engines for a whole load
-    (``test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next``). A move that failed
+    (``test_a_pool_is_given_up_only_when_all_engines_are_loaded_in_the_next``). A move that failed
     doubles what the next one to that pool must save. All this may be lost without harm.
 
     Attributes:
@@ -134,12 +133,7 @@ class EngineRelocation:
         self._regret: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._looked_s: float | None = None
-        self._moved_s, self._source = 0.0, ""
-        self._vacated, self._vacated_s = "", 0.0
-
-    def was_vacated(self, name: str, now_s: float) -> bool:
-        """Whether the engines in demand have just moved out of a pool."""
-        return name == self._vacated != self.first and now_s - self._vacated_s < VACATED_NOTICE_S
+        self._moved_s = 0.0
 
     def order(
         self,
@@ -202,8 +196,7 @@ class EngineRelocation:
         return found
 
     def _move(self, target: str, now_s: float) -> None:
-        self._source = self.first or ""
-        self.leaving = {self._source}
+        self.leaving = {self.first or ""}
         self.first, self._moved_s, self._regret = target, now_s, {}
         self.moves += 1
 
@@ -222,7 +215,7 @@ class EngineRelocation:
         readiness = open_.get(name, NOTHING)
         half_ready = readiness.ready >= SETTLED_SHARE and waited_s >= current.restart_s
         if readiness.ready >= 1.0 or half_ready:
-            self._vacated, self._vacated_s, self.leaving = self._source, now_s, set()
+            self.leaving = set()
             self._failures.pop(name, None)
         elif readiness.any < SETTLED_SHARE and waited_s >= 2.0 * current.restart_s:
             self._failures[name] = min(MOVE_FAILURES_MOST, self._failures.get(name, 0) + 1)

@@ -91,7 +91,7 @@ class MemoryPacking:
         return len(self._free)
 
     @property
-    def kept(self) -> int:
+    def retained(self) -> int:
         """Of these, the workers that are worth their price."""
         return sum(worth >= self._price_nanousd_per_hour for worth in self.worth)
 

@@ -23,8 +23,7 @@ class PoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap.
 
     It grows at once. It shrinks when fewer have been enough for ``stabilization_s``, or for as long
-    as a worker takes to start if that is longer, or when all its engines have been moved. State of
-    one pool; it may be lost without harm.
+    as a worker takes to start if that is longer. State of one pool; it may be lost without harm.
     """
 
     def __init__(self, *, target_s: float = 60.0, stabilization_s: float = 30.0) -> None:
@@ -42,7 +41,6 @@ class PoolSizer:
         self.target_s = target_s
         self.stabilization_s = stabilization_s
         self._recent: list[tuple[float, int]] = []
-        self._vacated = False
 
     def remember(self, workers: int, now_s: float) -> None:
         """Counts ``workers`` as wanted now, so that a new observer does not shrink at once."""
@@ -67,9 +65,6 @@ class PoolSizer:
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
-        if backlog.vacated and not self._vacated:
-            self._recent.clear()
-        self._vacated = backlog.vacated
         window_s = max(self.stabilization_s, pool.start_s)
         self._recent = [(t, n) for t, n in self._recent if now_s - t < window_s and n > wanted]
         self._recent.append((now_s, wanted))

@@ -83,7 +83,7 @@ class PreferredPools:
 def _worth(one: SignatureDemand, empty: TemplateWorker) -> float:
     """What an open instance saves, in nano-dollars an hour, the longer it was not used the less."""
     pool = empty.pool
-    waiting = value_of_time(one.weights) * one.waiting_runs * one.burst
+    waiting = value_of_time(one.weights) * one.waiting_runs
     restart_s = pool.start_s + empty.load_s
     expected_s = max(DEMAND_GAP_MIN_S, one.gap_s, one.since_s)
     return (waiting + pool.shape.price_nanousd_per_hour) * restart_s / expected_s

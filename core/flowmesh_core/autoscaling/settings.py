@@ -24,8 +24,6 @@ DEMAND_GAP_MIN_S = 1.0
 """Seconds between actions of a signature, at least, for its demand. Tuned (ADR 87)."""
 SETTLED_SHARE = 0.5
 """Share of a group's engines open in a pool that makes it their pool. Tuned (ADR 87)."""
-VACATED_NOTICE_S = 60.0
-"""Seconds for which a pool is reported as vacated. Tuned (ADR 87)."""
 ROUND_MOST_S = 60.0
 """Seconds since the last look that count at most, after a stop of the control plane. Derived."""
 MOVE_FAILURES_MOST = 5

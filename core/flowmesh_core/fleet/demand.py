@@ -21,8 +21,6 @@ GAP_PACE = 0.3
 """Step of the means over arrivals towards the last one."""
 MEAN_ACTIONS = 32.0
 """Actions over which the means of size and waiting runs are taken, at most."""
-BURST_S = 60.0
-"""Seconds within which actions count as one burst, and seconds of pause that end it."""
 AT_ONCE_S = 1.0
 """Actions dispatched within this time count as one arrival."""
 ARRIVAL_WINDOW_S = 600.0
@@ -40,8 +38,6 @@ class ArrivalStats:
         weights: of the last action.
         waiting_runs: mean over its actions of the runs that wait for one.
         count: actions, each counting less the longer ago it was.
-        began_s: when its last burst began; ``burst`` counts that one's actions so far, ``bursts``
-            is their mean over the bursts before, 0 while there were none.
     """
 
     first_s: float
@@ -51,9 +47,6 @@ class ArrivalStats:
     weights: UtilityWeights
     waiting_runs: float = 1.0
     count: float = 1.0
-    began_s: float = 0.0
-    burst: float = 1.0
-    bursts: float = 0.0
 
     def per_s(self, now_s: float) -> float:
         """Returns the recent actions a second."""
@@ -73,7 +66,6 @@ class SignatureDemand:
         per_s: recent actions a second.
         waiting_runs: runs that wait for one of its actions; one that waits for several of a step
             counts for its share in each.
-        burst: actions that come within ``BURST_S`` after a pause.
     """
 
     info: SignatureInfo
@@ -83,7 +75,6 @@ class SignatureDemand:
     weights: UtilityWeights
     per_s: float = 0.0
     waiting_runs: float = 1.0
-    burst: float = 1.0
 
 
 class DemandTracker:
@@ -100,20 +91,13 @@ class DemandTracker:
         waiting_runs: float,
         now_s: float,
     ) -> None:
-        """Counts a dispatched action of a signature, for which so many runs wait."""
+        """Counts a dispatched action of a signature and the runs that wait for it."""
         known = self._arrivals.pop(signature, None)
         if known is None:
-            self._arrivals[signature] = ArrivalStats(
-                now_s, now_s, FIRST_GAP_S, work, weights, waiting_runs, began_s=now_s
-            )
+            new = ArrivalStats(now_s, now_s, FIRST_GAP_S, work, weights, waiting_runs)
+            self._arrivals[signature] = new
             return
         passed_s = now_s - known.last_s
-        if passed_s > BURST_S:
-            pace = GAP_PACE if known.bursts else 1.0
-            known.bursts += pace * (known.burst - known.bursts)
-            known.began_s, known.burst = now_s, 1.0
-        elif now_s - known.began_s <= BURST_S:
-            known.burst += 1.0
         if passed_s > AT_ONCE_S:
             known.gap_s += GAP_PACE * (passed_s - known.gap_s)
             known.count *= exp(-passed_s / ARRIVAL_WINDOW_S)

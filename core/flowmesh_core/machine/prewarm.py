@@ -44,7 +44,6 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
                 arrivals.weights,
                 arrivals.per_s(now_s),
                 arrivals.waiting_runs,
-                max(arrivals.burst, arrivals.bursts),
             )
     for run, one in _predicted(state):
         known = found.get(one.signature)

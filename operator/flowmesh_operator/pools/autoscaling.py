@@ -292,8 +292,6 @@ class PoolScaler:
         if size >= seen.replicas:
             return ScalingPlan(wanted, cordon, marks, external_target=most)
         reason = f"{wanted} workers have been enough for {self._stabilization_s:.0f} s"
-        if backlog.vacated:
-            reason = "the engines in demand have moved to a cheaper pool"
         if seen.replicas > view.maximum:
             reason = f"the pool has at most {view.maximum} workers"
         return ScalingPlan(wanted, cordon, marks, size, reason, external_target=size)

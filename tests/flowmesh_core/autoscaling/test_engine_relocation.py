@@ -14,7 +14,6 @@ from flowmesh_core.autoscaling.engine_relocation import (
     EngineRelocation,
     PoolRequirement,
 )
-from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.settings import ROUND_MOST_S, SETTLED_SHARE
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
@@ -63,10 +62,6 @@ class Demand:
             self.now_s += 10.0
             first = self.look()
         return first
-
-    def left(self) -> str:
-        """The pool that is told that it was left."""
-        return next((n for n in self.usd if self.relocation.was_vacated(n, self.now_s)), "")
 
     def look(self) -> str:
         fleets = {
@@ -166,17 +161,15 @@ def test_without_demand_the_order_by_utility_holds():
     assert there.relocation.order(["fast", "cheap"], {}, {}, 0.0) == ["fast", "cheap"]
 
 
-def test_a_pool_is_vacated_only_when_all_engines_are_loaded_in_the_next():
+def test_a_pool_is_given_up_only_when_all_engines_are_loaded_in_the_next():
     there = demand()
     there.after(PAYS_S + 10.0)
     there.open_ = {"cheap": 0.9, "fast": 1.0}
     there.after(RESTART_S - 10.0)
-    assert (there.relocation.leaving, there.left()) == ({"fast"}, "")
+    assert there.relocation.leaving == {"fast"}
     there.open_ = {"cheap": 1.0}
     there.after(0.0)
-    assert (there.relocation.leaving, there.left()) == (set(), "fast")
-    there.after(60.0)
-    assert there.left() == "", "what is told once need not be told for ever"
+    assert there.relocation.leaving == set()
 
 
 def test_an_engine_that_does_not_load_keeps_the_old_pool_only_as_long_as_loading_takes():
@@ -186,7 +179,7 @@ def test_an_engine_that_does_not_load_keeps_the_old_pool_only_as_long_as_loading
     there.after(RESTART_S - 10.0)
     assert there.relocation.leaving == {"fast"}
     there.after(10.0)
-    assert (there.relocation.leaving, there.left()) == (set(), "fast")
+    assert there.relocation.leaving == set()
 
 
 def test_engines_do_not_move_again_while_they_move():
@@ -296,24 +289,9 @@ def test_rare_demand_moves_and_frequent_demand_stays():
     assert homes(OFTEN) == ({"h100"}, {"h100"})
 
 
-def test_a_pool_to_be_vacated_keeps_its_worker_until_the_next_pool_has_one():
+def test_a_pool_to_be_given_up_keeps_its_worker_until_the_next_pool_has_one():
     _, after = signals(RARE)
     assert (after.backlogs["h100"].warm, after.backlogs["rtx"].warm) == (1, 1)
-
-
-def test_a_pool_that_all_engines_left_is_reported_as_vacated():
-    relocation = EngineRelocation()
-    hot = [lane(BIG), lane(SMALL)]
-    moved_s = NOW_S + LONG_S
-    for now_s, where in [*((t, H100) for t in looks()), (moved_s + 60.0, RTX)]:
-        there = worker("w", *hot, pool=where.name, memory_mib=80_000)
-        view = replace(snapshot([there], [], []), now_s=now_s)
-        warm = [asked(BIG, RARE), asked(SMALL, RARE)]
-        signal = signal_of(view, CostModel(), (H100, RTX), warm, relocation)
-    assert {name: backlog.vacated for name, backlog in signal.backlogs.items()} == {
-        "h100": True,
-        "rtx": False,
-    }
 
 
 def test_an_expensive_pool_is_preferred_if_its_worker_is_paid_for_in_any_case():
@@ -333,7 +311,7 @@ def test_workers_within_a_pools_minimum_add_no_cost():
     assert homes(RARE, rooms=(replace(H100, minimum=1), RTX)) == ({"h100"}, {"h100"})
 
 
-def test_only_workers_with_engines_in_demand_are_retained_in_a_pool_being_vacated():
+def test_only_workers_with_engines_in_demand_are_retained_in_a_pool_being_given_up():
     relocation = EngineRelocation()
     hot = worker("a", lane(BIG), lane(SMALL), pool="h100", memory_mib=80_000)
     goes = replace(hot, shape=structs.replace(hot.shape, name="b"), draining=True)
@@ -390,15 +368,3 @@ def test_a_model_without_recent_demand_does_not_affect_the_choice():
         view = replace(snapshot([hot], [], []), now_s=now_s)
         signal = signal_of(view, CostModel(), (H100, RTX), [asked(SMALL, RARE), huge], relocation)
     assert signal.homes[SMALL.signature] == "rtx"
-
-
-def test_a_vacated_pool_shrinks_at_once_but_has_its_stabilization_window_when_needed_again():
-    quiet = PoolSizer(stabilization_s=LONG_S)
-    view = replace(H100, stabilization_s=LONG_S)
-    backlog = signals(RARE)[0].backlogs["h100"]
-    busy, idle = replace(backlog, warm=0, actions=1), replace(backlog, warm=0)
-    assert quiet.sizes(view, busy, 1, 0.0).workers == 1
-    assert quiet.sizes(view, idle, 1, 10.0).workers == 1
-    assert quiet.sizes(view, replace(idle, vacated=True), 1, 20.0).workers == 0
-    assert quiet.sizes(view, replace(busy, vacated=True), 0, 30.0).workers == 1
-    assert quiet.sizes(view, replace(idle, vacated=True), 1, 40.0).workers == 1

@@ -41,17 +41,6 @@ def test_the_runs_that_wait_for_an_action_are_a_mean_too():
     assert dict(demand.now(200.0))[A].waiting_runs == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_burst_is_what_comes_within_a_minute_after_a_pause():
-    demand = DemandTracker()
-    count(demand, A, *(n / 10 for n in range(40)))
-    assert (dict(demand.now(10.0))[A].burst, dict(demand.now(10.0))[A].bursts) == (40.0, 0.0)
-    count(demand, A, *(500.0 + n * 30.0 for n in range(20)))
-    found = dict(demand.now(1100.0))[A]
-    assert (found.burst, found.bursts) == (3.0, 40.0), "what goes on after it counts no more"
-    count(demand, A, 2000.0)
-    assert dict(demand.now(2000.0))[A].bursts == pytest.approx(40.0 + 0.3 * (3.0 - 40.0))
-
-
 def test_a_signature_that_is_no_longer_requested_is_forgotten():
     demand = DemandTracker()
     count(demand, A, 0.0)
