@@ -111,7 +111,7 @@ def test_a_resumed_worker_keeps_its_disk_and_a_fresh_one_starts_with_an_empty_di
     held = {}
     for disk in ("reused", "fresh"):
         pool = {"name": "p", "device": "4090", "workers": 0, "maximum": 1, "autoscale": True}
-        arrivals = {"kind": "every", "perMinute": 0.05}
+        arrivals = {"kind": "every", "perMinute": 0.01}
         load = {"shapes": ["a-vote"], "runs": 2, "rows": 2, "arrivals": arrivals}
         scenario = small(pools=[{**pool, "disk": disk, "stabilizationS": 30.0}], load=[load])
         simulation = Simulation(scenario, seed=3)

@@ -47,8 +47,9 @@ class Backlog:
         actions: ready actions assigned to it.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
         deadline_workers: workers that the deadlines of its actions need.
+        foreseen: workers whose instances open steps will need, where they are worth their price.
         warm: workers whose instances in demand are worth keeping, or that had them and are not
-            replaced yet.
+            replaced yet. None is started for them.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
@@ -62,6 +63,7 @@ class Backlog:
     actions: int = 0
     busy: int = 0
     deadline_workers: int = 0
+    foreseen: int = 0
     warm: int = 0
     substitutable: bool = False
     serving: int = 0
@@ -154,10 +156,13 @@ class _CapacitySignal:
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
         )
         for pool in pools:
-            workers = self._preferred_pools.packings[pool.name].retained
+            packing = self._preferred_pools.packings[pool.name]
+            workers = packing.retained
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
-            self._found[pool.name] = replace(self._found[pool.name], warm=workers)
+            self._found[pool.name] = replace(
+                self._found[pool.name], warm=workers, foreseen=min(workers, sum(packing.needed))
+            )
 
     def found(self) -> CapacitySignal:
         """Returns every pool's backlog."""

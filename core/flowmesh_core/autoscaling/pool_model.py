@@ -76,6 +76,7 @@ class MemoryPacking:
 
     Attributes:
         worth: by worker, what it is worth to keep its instances open, in nano-dollars an hour.
+        needed: whether open steps need one of them.
     """
 
     def __init__(self, pool: PoolView) -> None:
@@ -84,6 +85,7 @@ class MemoryPacking:
         self._price_nanousd_per_hour = pool.shape.price_nanousd_per_hour
         self._free: list[int] = []
         self.worth: list[float] = []
+        self.needed: list[bool] = []
 
     @property
     def workers(self) -> int:
@@ -99,16 +101,18 @@ class MemoryPacking:
         """Whether one more instance fits."""
         return len(self._free) < self._most or any(free >= mib for free in self._free)
 
-    def take(self, mib: int, worth: float = 0.0) -> None:
+    def take(self, mib: int, worth: float = 0.0, *, needed: bool = False) -> None:
         """Packs an instance, into a further worker if it must and there may be one."""
         for n, free in enumerate(self._free):
             if free >= mib:
                 self._free[n] -= mib
                 self.worth[n] += worth
+                self.needed[n] |= needed
                 return
         if len(self._free) < self._most:
             self._free.append(max(0, self._size - mib))
             self.worth.append(worth)
+            self.needed.append(needed)
 
 
 @dataclass(frozen=True, slots=True)

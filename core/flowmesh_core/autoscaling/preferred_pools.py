@@ -72,7 +72,8 @@ class PreferredPools:
             fitting = [name for name in open_ if self.packings[name].fits(mib)]
             name = (fitting or open_)[0]
             self.found[one.info.signature] = templates[name]
-            self.packings[name].take(mib, _worth(one, templates[name]))
+            needed = one.since_s <= 0.0
+            self.packings[name].take(mib, _worth(one, templates[name]), needed=needed)
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""

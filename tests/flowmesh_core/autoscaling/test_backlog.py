@@ -214,7 +214,16 @@ def test_engines_in_demand_require_workers_that_keep_them_loaded():
     for count, workers in ((0, 0), (1, 1), (2, 1), (3, 2)):
         found = backlog_of(snapshot([], [], []), CostModel(), pools, three[:count])["p"]
         assert found.warm == workers, count
-        assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == workers
+        assert PoolSizer().sizes(pools[0], found, workers, NOW_S).workers == workers
+        assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == 0, "none is started for it"
+
+
+def test_engines_that_open_steps_need_start_their_workers():
+    pools = [pool("p", device_class="nvidia-4090", memory_mib=48_000)]
+    warm = [asked(model_of("a", 16), since_s=0.0), asked(model_of("b", 40), since_s=10.0)]
+    found = backlog_of(snapshot([], [], []), CostModel(), pools, warm)["p"]
+    assert (found.warm, found.foreseen) == (2, 1)
+    assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == 1
 
 
 def test_an_engine_is_kept_while_that_costs_less_than_to_bring_it_back_when_it_is_needed():

@@ -15,7 +15,7 @@ def steps(compiled: Any, **given: Any) -> list[Any]:
 
 
 def params(step: Any) -> dict[str, Any]:
-    return {n: v for n, v in step.params.items() if v not in (None, "", "auto")}
+    return {n: v for n, v in step.params.items() if v not in (None, "", "auto", False)}
 
 
 def test_a_name_that_may_change_is_resolved_with_its_part_and_then_imported(compiled: Any) -> None:

@@ -33,9 +33,9 @@ def made(simulation: Simulation) -> set[str]:
 
 
 def test_the_best_pool_is_used_if_it_has_machines() -> None:
-    simulation, result = simulated(runs=3)
-    assert result.succeeded == 3
-    assert made(simulation) == {"best"}
+    simulation, result = simulated(runs=1)
+    assert result.succeeded == 1
+    assert simulation.measures.workers[0].name.startswith("best")
 
 
 def test_work_goes_to_the_next_pool_where_the_best_has_no_machine() -> None:

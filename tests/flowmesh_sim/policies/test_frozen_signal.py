@@ -10,7 +10,6 @@ from flowmesh_core.machine.state import State
 from flowmesh_sim.policies.baselines import with_baseline
 from flowmesh_sim.policies.signals import SIGNALS, ScaledPool, SignalDecision
 from flowmesh_sim.policies.signals.frozen import FrozenSignal
-from flowmesh_sim.policies.signals.shipped_signal import ShippedSignal
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import scenario_of
 
@@ -27,45 +26,6 @@ def document(**load: Any) -> dict[str, Any]:
         "load": [{"shapes": ["group-a"], "runs": 20, "arrivals": FALLING, **load}],
         "control": {"tickS": 1.0, "syncIntervalS": 3.0},
     }
-
-
-class Compared:
-    """Decides as the shipped signal, and checks that the frozen one decides the same."""
-
-    every_s = ShippedSignal.every_s
-    decisions = 0
-
-    def __init__(self) -> None:
-        self._shipped, self._frozen = ShippedSignal(), FrozenSignal()
-
-    def decide(self, state: State, pools: Sequence[ScaledPool], now_s: float) -> SignalDecision:
-        frozen = self._frozen.decide(state, pools, now_s)
-        shipped = self._shipped.decide(state, pools, now_s)
-        assert frozen == shipped
-        Compared.decisions += 1
-        return shipped
-
-
-@pytest.mark.parametrize(
-    ("baseline", "load", "keep_alive_s"),
-    [
-        ("shipped", {"shapes": ["group-b"], "rows": 12}, 30.0),
-        ("shipped", {"optimize": "cost"}, 300.0),
-        ("fifo", {"optimize": "latency", "deadlineS": 600.0}, 60.0),
-        ("random-placement", {"rows": 96, "arrivals": {"kind": "at-once"}}, 120.0),
-    ],
-)
-def test_today_the_frozen_signal_decides_exactly_as_the_shipped_one(
-    monkeypatch: pytest.MonkeyPatch, baseline: str, load: dict[str, Any], keep_alive_s: float
-) -> None:
-    """Whoever changes the shipped signal deletes this test; the next one stays."""
-    monkeypatch.setitem(SIGNALS, "compared", Compared)
-    monkeypatch.setattr(Compared, "decisions", 0)
-    changed = with_baseline(
-        document(**load), baseline, signal="compared", keep_alive_s=keep_alive_s
-    )
-    Simulation(scenario_of(changed), seed=1).run()
-    assert Compared.decisions > 20
 
 
 class Recorded(FrozenSignal):
