@@ -42,7 +42,8 @@ def test_an_elastic_baseline_rents_machines_for_work_and_releases_them_after_it(
     first = [w for w in simulation.measures.workers if w.born_s < 120.0]
     second = [w for w in simulation.measures.workers if w.born_s > 6000.0]
     assert all(w.born_s > 0.0 for w in first), "they were ordered once there was work"
-    assert first and all(w.gone for w in first), "they were released between the two workflows"
+    assert first
+    assert all(w.gone for w in first), "they were released between the two workflows"
     assert second
     assert len(first) + len(second) == len(simulation.measures.workers), "none came in between"
 
