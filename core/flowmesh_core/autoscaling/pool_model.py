@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 
+from flowmesh_core.autoscaling.settings import SCALE_DOWN_S
 from flowmesh_core.costmodel import Rate
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.ready import WorkSize
@@ -10,6 +12,7 @@ from flowmesh_core.fleet.snapshot import Tier, WorkerView
 from flowmesh_core.placement.capacity import RUN
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
 from flowmesh_core.placement.interruptions import expected_loss_s
+from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
 from flowmesh_core.placement.utility import NEARNESS, Estimate, share_near
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
@@ -29,6 +32,7 @@ class PoolView:
         supply: how many workers it can have, where more were requested and do not come
             (``pool_supply``); None where no limit is known.
         declaration: what its object says of its workers; None where there is no object.
+        keep_most_s: how long engines keep a worker after their last use at most.
     """
 
     name: str
@@ -37,10 +41,11 @@ class PoolView:
     maximum: int = 1
     start_s: float = 0.0
     target_s: float = 60.0
-    stabilization_s: float = 30.0
+    stabilization_s: float = SCALE_DOWN_S
     local: frozenset[Digest] = frozenset()
     supply: int | None = None
     declaration: PoolDeclaration | None = None
+    keep_most_s: float = inf
 
     @property
     def memory_mib(self) -> int:
@@ -82,7 +87,8 @@ class MemoryPacking:
     def __init__(self, pool: PoolView) -> None:
         self._most = pool.most
         self._size = pool.memory_mib
-        self._price_nanousd_per_hour = pool.shape.price_nanousd_per_hour
+        price = pool.shape.price_nanousd_per_hour
+        self._price_nanousd_per_hour = price or FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
         self._free: list[int] = []
         self.worth: list[float] = []
         self.needed: list[bool] = []

@@ -84,6 +84,8 @@ class PreferredPools:
 def _worth(one: SignatureDemand, empty: TemplateWorker) -> float:
     """What an open instance saves, in nano-dollars an hour, the longer it was not used the less."""
     pool = empty.pool
+    if one.since_s > pool.keep_most_s:
+        return 0.0
     waiting = value_of_time(one.weights) * one.waiting_runs
     restart_s = pool.start_s + empty.load_s
     expected_s = max(DEMAND_GAP_MIN_S, one.gap_s, one.since_s)

@@ -24,6 +24,9 @@ DEMAND_GAP_MIN_S = 1.0
 """Seconds between actions of a signature, at least, for its demand. Tuned (ADR 87)."""
 SETTLED_SHARE = 0.5
 """Share of a group's engines open in a pool that makes it their pool. Tuned (ADR 87)."""
+SCALE_DOWN_S = 30.0
+"""Seconds for which fewer workers must have been enough, where a pool does not say. Tuned (ADR 87).
+"""
 ROUND_MOST_S = 60.0
 """Seconds since the last look that count at most, after a stop of the control plane. Derived."""
 MOVE_FAILURES_MOST = 5

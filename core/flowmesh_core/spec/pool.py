@@ -229,10 +229,11 @@ class AutoscalingSpec(SpecModel):
         description="Predicted work that one worker may have before it at most; the operator adds"
         " workers sooner where the time of the users who wait is worth more than they cost.",
     )
-    scale_down_after: Duration = Field(
-        default="30s",
-        description="How long fewer workers must have been enough. What keeps engines open between"
-        " two uses is what it would cost to bring them back, not this.",
+    scale_down_after: Duration | None = Field(
+        default=None,
+        description="How long fewer workers must have been enough, and how long engines keep a"
+        " worker after their last use at most. Unset: 30s, and engines keep a worker while that"
+        " costs less than to bring them back.",
     )
 
     @model_validator(mode="after")

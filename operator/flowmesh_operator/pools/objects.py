@@ -6,6 +6,7 @@ them to a real API server.
 
 from typing import Any
 
+from flowmesh_core.autoscaling.settings import SCALE_DOWN_S
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_operator.kube.labels import object_metadata, object_name, selector_labels
@@ -146,10 +147,11 @@ def _max_replicas(pool: FlowMeshWorkerPool, size: int) -> int:
 def _behavior(pool: FlowMeshWorkerPool) -> Json:
     """Scales up at once. The metric itself waits before it falls, so a short window is enough."""
     growth = {"type": "Pods", "value": max(1, pool.spec.max_replicas), "periodSeconds": 15}
-    window_s = round(seconds(pool.spec.autoscaling.scale_down_after))
+    after = pool.spec.autoscaling.scale_down_after
+    window_s = SCALE_DOWN_S if after is None else min(SCALE_DOWN_S, seconds(after))
     return {
         "scaleUp": {"policies": [growth]},
-        "scaleDown": {"stabilizationWindowSeconds": min(window_s, 30)},
+        "scaleDown": {"stabilizationWindowSeconds": round(window_s)},
     }
 
 

@@ -5,6 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from msgspec import structs
@@ -12,10 +13,11 @@ from msgspec import structs
 from flowmesh_control.autoscaling.worker_fleet import ConnectedWorker
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_supply import PoolSupply
+from flowmesh_core.autoscaling.settings import SCALE_DOWN_S
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.pool_status import DECISIONS_MAX
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import Digest
@@ -87,7 +89,7 @@ class PoolEntry:
         """Returns the pool as the capacity signal reads it."""
         spec = self.object.spec
         target_s = seconds(spec.autoscaling.target_backlog)
-        stabilization_s = seconds(spec.autoscaling.scale_down_after)
+        keep_s = inf if spec.autoscaling.scale_down_after is None else _scale_down_s(spec)
         return PoolView(
             self.name,
             self.shape,
@@ -95,10 +97,11 @@ class PoolEntry:
             spec.max_replicas,
             self._start_s,
             target_s,
-            stabilization_s,
+            _scale_down_s(spec),
             self.cached_components,
             self.supply,
             self.declaration,
+            keep_s,
         )
 
     @property
@@ -158,13 +161,18 @@ class PoolEntry:
         learned_s = float(before.get("startSeconds") or FIRST_START_S)
         self.scaler = PoolScaler(
             target_s=seconds(autoscaling.target_backlog),
-            stabilization_s=seconds(autoscaling.scale_down_after),
+            stabilization_s=_scale_down_s(self.object.spec),
             replicas=replicas,
             now_s=now_s,
             start_s=max(_LEAST_START_S, learned_s),
             by_another=autoscaling.mode in ("hpa", "keda"),
         )
         return self.scaler
+
+
+def _scale_down_s(spec: WorkerPoolSpec) -> float:
+    after = spec.autoscaling.scale_down_after
+    return SCALE_DOWN_S if after is None else seconds(after)
 
 
 def _fingerprint(pool: FlowMeshWorkerPool) -> str:

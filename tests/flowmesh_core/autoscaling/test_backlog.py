@@ -240,6 +240,22 @@ def test_an_engine_is_kept_while_that_costs_less_than_to_bring_it_back_when_it_i
     assert kept(gap_s=1000.0, waiting_runs=50.0, weights=UtilityWeights(0, 1, 0)) == 0, "none minds"
 
 
+def test_an_engine_keeps_its_worker_no_longer_than_the_pool_says():
+    hurried = replace(pool("p", memory_mib=48_000), keep_most_s=30.0)
+    for since_s, workers in ((0.0, 1), (30.0, 1), (31.0, 0)):
+        one = asked(model_of("m", 16), since_s=since_s)
+        found = backlog_of(snapshot([], [], []), CostModel(), [hurried], [one])["p"]
+        assert found.warm == workers
+
+
+def test_a_pool_without_a_price_does_not_keep_its_workers_for_ever():
+    free = pool("p", memory_mib=48_000, price_nanousd_per_hour=0)
+    for since_s, workers in ((0.0, 1), (3000.0, 0)):
+        one = asked(model_of("m", 4), since_s=since_s)
+        found = backlog_of(snapshot([], [], []), CostModel(), [free], [one])["p"]
+        assert found.warm == workers
+
+
 def test_a_worker_is_kept_for_the_sum_of_its_engines():
     dear = pool("p", memory_mib=48_000, price_nanousd_per_hour=3 * 10**9)
     each = [asked(model_of(name, 4), gap_s=200.0) for name in "abcd"]
