@@ -6,14 +6,21 @@ from collections.abc import Iterable
 from flowmesh_core.units import Digest
 
 
+BLOBS_MAX = 100_000
+"""Cached blobs at most: a hundred million blobs of a kilobyte fit into a usual budget of bytes, but
+neither into the memory of a worker nor into the file system, which gives each a block of its own.
+"""
+
+
 class CacheIndex:
     """Cached blobs in order of use. Calls return the digests that the caller must evict.
 
     Only pinned blobs may exceed the budget.
     """
 
-    def __init__(self, budget_bytes: int) -> None:
+    def __init__(self, budget_bytes: int, blobs_max: int = BLOBS_MAX) -> None:
         self.budget_bytes = budget_bytes
+        self.blobs_max = blobs_max
         self.used_bytes = 0
         self._sizes: OrderedDict[Digest, int] = OrderedDict()
         self._pins: Counter[Digest] = Counter()
@@ -76,14 +83,16 @@ class CacheIndex:
     def _beyond_budget(self) -> list[Digest]:
         evicted: list[Digest] = []
         excess = self.used_bytes - self.budget_bytes
-        if excess <= 0:
+        more = len(self._sizes) - self.blobs_max
+        if excess <= 0 and more <= 0:
             return evicted
         for digest, size in self._sizes.items():
-            if excess <= 0:
+            if excess <= 0 and more <= 0:
                 break
             if digest not in self._pins:
                 evicted.append(digest)
                 excess -= size
+                more -= 1
         for digest in evicted:
             self.drop(digest)
         return evicted

@@ -309,3 +309,15 @@ def test_only_pinned_blobs_may_exceed_the_budget(steps: list[tuple[str, int, int
         assert index.used_bytes == sum(held.values())
         unpinned = sum(s for d, s in held.items() if not pins[int(d)])
         assert index.used_bytes <= 100 or unpinned == 0
+
+
+def test_a_cache_has_at_most_so_many_blobs_however_small_they_are() -> None:
+    index, digests = CacheIndex(10**9, 3), [Digest(f"{n:064x}") for n in range(6)]
+    index.pin(digests[0])
+    assert [index.add(digest, 1) for digest in digests[:3]] == [[], [], []]
+    assert index.add(digests[3], 1) == [digests[1]], "the least recently used one is pinned"
+    index.use(digests[2])
+    assert index.add(digests[4], 1) == [digests[3]]
+    assert index.unpin(digests[0]) == []
+    assert index.add(digests[5], 1) == [digests[0]]
+    assert index.used_bytes == 3
