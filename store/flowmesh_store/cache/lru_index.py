@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from flowmesh_core.units import Digest
 
-
 BLOBS_MAX = 100_000
 """Cached blobs at most: a hundred million blobs of a kilobyte fit into a usual budget of bytes, but
 neither into the memory of a worker nor into the file system, which gives each a block of its own.
