@@ -199,12 +199,6 @@ JOBS: tuple[Job, ...] = (
         for name, (test, figures) in SERVING.items()
     ),
     Job("serving-soak", _make("bench-serving-soak"), 3 * 3600.0, line_with("soak of")),
-    Job(
-        "serving-soak-short",
-        _make("bench-serving-soak", "ARGS=--minutes 20"),
-        2400.0,
-        line_with("soak of"),
-    ),
     Job("store-soak", _make("store-soak"), 3 * 3600.0, line_with("store soak of")),
     Job(
         "store-soak-short",
