@@ -7,14 +7,20 @@ worker is started, kept, moved or ended when that saves more waiting than it cos
 from math import sqrt
 
 from flowmesh_core.autoscaling.pool_model import TemplateWorker
-from flowmesh_core.autoscaling.settings import LEAST_BETA, USE_MOST, VALUE_OF_TIME_NANOUSD_PER_HOUR
+from flowmesh_core.autoscaling.settings import (
+    USE_MOST,
+    VALUE_FACTOR_MOST,
+    VALUE_OF_TIME_NANOUSD_PER_HOUR,
+)
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 
 
 def value_of_time(weights: UtilityWeights) -> float:
     """Returns what an hour of a waiting run is worth to its user, in nano-dollars."""
-    return VALUE_OF_TIME_NANOUSD_PER_HOUR * weights.alpha / max(LEAST_BETA, weights.beta)
+    alpha, beta = weights.alpha, weights.beta
+    factor = alpha / beta if alpha < VALUE_FACTOR_MOST * beta else VALUE_FACTOR_MOST
+    return VALUE_OF_TIME_NANOUSD_PER_HOUR * (factor if alpha else 0.0)
 
 
 def response_s(worker: TemplateWorker, work: WorkSize, use: float, workers: int) -> float:

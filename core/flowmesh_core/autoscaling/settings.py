@@ -8,8 +8,9 @@ VALUE_OF_TIME_NANOUSD_PER_HOUR = 1_656_000_000.0
 """What an hour of a waiting run is worth where seconds and dollars have equal weights: $0.00046 a
 second, the value by which docs/evaluation-placement.md judges. ``optimize: cost`` has a quarter of
 it, ``throughput`` four times and ``latency`` ten times as much."""
-LEAST_BETA = 0.01
-"""A weight of dollars counts as at least this, so that the value of time stays finite. Derived."""
+VALUE_FACTOR_MOST = 10.0
+"""That of ``latency``: no weights make a run's time worth more, or one could make pools grow to
+their maximum at others' cost. Derived."""
 USE_MOST = 0.95
 """Share of a pool's capacity that counts as taken at most: at 1 a wait has no mean. Derived."""
 SUPPLY_PATIENCE_STARTS = 3.0

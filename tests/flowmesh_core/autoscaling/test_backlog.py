@@ -8,6 +8,7 @@ from tests.flowmesh_core.placement.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.placement.instances import random_snapshot
 
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
+from flowmesh_core.autoscaling.objective import value_of_time
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.autoscaling.settings import VALUE_OF_TIME_NANOUSD_PER_HOUR
@@ -264,6 +265,15 @@ def test_a_worker_is_kept_for_the_sum_of_its_engines():
     ]
     assert kept[1] == 0
     assert kept[4] == 1
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta", "factor"),
+    [(1, 1, 1.0), (0.25, 1, 0.25), (1, 0.1, 10.0), (1e9, 1e-9, 10.0), (1, 0, 10.0), (0, 0, 0.0)],
+)
+def test_no_weights_make_the_time_of_a_run_worth_more_than_those_for_latency(alpha, beta, factor):
+    found = value_of_time(UtilityWeights(alpha, beta, 0))
+    assert found == pytest.approx(factor * VALUE_OF_TIME_NANOUSD_PER_HOUR)
 
 
 def test_workers_are_added_while_they_save_more_waiting_than_they_cost():
