@@ -16,6 +16,7 @@ from flowmesh_core.autoscaling.settings import (
     MOVE_FAILURES_MOST,
     ROUND_MOST_S,
     SETTLED_SHARE,
+    SIZES_COMPARED,
 )
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.units import Digest
@@ -84,7 +85,8 @@ def fleet_of(
         added = max(0, number - pool.minimum) * price
         return PoolRequirement(pool, added, waiting, pool.start_s + load_s)
 
-    numbers = range(least, max(least, pool.most) + 1)
+    most = max(least, pool.most)
+    numbers = range(least, most + 1, max(1, (most - least) // SIZES_COMPARED))
     return min((with_workers(n) for n in numbers), key=lambda found: found.per_hour)
 
 

@@ -4,6 +4,7 @@ All rules of this package compare amounts in nano-dollars an hour, so each is th
 worker is started, kept, moved or ended when that saves more waiting than it costs (ADR 87).
 """
 
+from bisect import bisect_left
 from math import sqrt
 
 from flowmesh_core.autoscaling.pool_model import TemplateWorker
@@ -63,14 +64,16 @@ def workers_that_pay(
         idle_s: seconds for which it stays idle before it is removed.
         most: workers at most.
     """
-    workers = min(1, most) if work_s > 0.0 else 0
-    while 0 < workers < most:
+    if work_s <= 0.0 or most < 1:
+        return 0
+
+    def is_enough(workers: int) -> bool:
         left_s = work_s - workers * start_s
         if left_s <= 0.0:
-            break
+            return True
         shorter_s = left_s / 2.0 * (1.0 / workers - 1.0 / (workers + 1))
         saved = waiting_nanousd_per_hour * left_s / work_s * shorter_s
-        if saved < price_nanousd_per_hour * (start_s + idle_s):
-            break
-        workers += 1
-    return workers
+        return saved < price_nanousd_per_hour * (start_s + idle_s)
+
+    # Each further worker saves less, so the first number that is enough can be bisected.
+    return 1 + bisect_left(range(1, most), True, key=is_enough)

@@ -30,5 +30,8 @@ SCALE_DOWN_S = 30.0
 """
 ROUND_MOST_S = 60.0
 """Seconds since the last look that count at most, after a stop of the control plane. Derived."""
+SIZES_COMPARED = 64
+"""Numbers of workers that are compared for a pool, about: all of them where it may have that many
+more than its engines need. Derived: the signal is computed every second."""
 MOVE_FAILURES_MOST = 5
 """Failed moves to a pool that count: each doubles what the next one must save. Derived."""

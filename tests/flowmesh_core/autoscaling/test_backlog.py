@@ -267,6 +267,14 @@ def test_a_worker_is_kept_for_the_sum_of_its_engines():
     assert kept[4] == 1
 
 
+def test_a_pool_without_a_practical_bound_takes_no_longer_to_size():
+    endless = pool("p", device_class="nvidia-4090", memory_mib=48_000, maximum=10**9)
+    work = Backlog(ready_s=1e15, waiting_nanousd_per_hour=1e30)
+    assert work.workers_that_pay(endless, endless.most) > 10**6
+    found = backlog_of(snapshot([], [], []), CostModel(), [endless], [asked(model_of("m", 16))])
+    assert found["p"].warm == 1
+
+
 @pytest.mark.parametrize(
     ("alpha", "beta", "factor"),
     [(1, 1, 1.0), (0.25, 1, 0.25), (1, 0.1, 10.0), (1e9, 1e-9, 10.0), (1, 0, 10.0), (0, 0, 0.0)],
