@@ -3,6 +3,7 @@
 import pytest
 
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_sim.paper.serving.cpu_twin import LAYERS, batch_layers
 from flowmesh_sim.paper.serving.goals import PEAK, error
 from flowmesh_sim.paper.serving.neustream_replay import (
     LARGE,
@@ -89,3 +90,14 @@ def test_batches_of_unequal_requests_are_three_times_those_of_clockwork() -> Non
     clockwork, padding = (serve_by_clockwork(requests, model, 9, pads=p) for p in (False, True))
     assert ours.mean_batch >= 3 * clockwork.mean_batch
     assert ours.in_time > padding.in_time > clockwork.in_time
+
+
+@pytest.mark.parametrize("growth", [1.9, 2.1, 3.5])
+def test_real_batches_grow_as_the_published_step_does(growth: float) -> None:
+    """With the layers found, a chain whose layers grow by `growth` grows by 1.83."""
+    share = batch_layers(growth, 1.83) / LAYERS
+    assert share * growth + (1 - share) == pytest.approx(1.83, abs=0.01)
+
+
+def test_real_batches_that_grow_less_are_left_as_they_are() -> None:
+    assert batch_layers(1.6, 1.83) == LAYERS
