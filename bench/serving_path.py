@@ -39,7 +39,9 @@ async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
         stack.callback(generator.stop)
         body = chat_body(_TEXT)
         start = echo_start(folder / "host", _CALLS_MAX)
-        ours = await stack.enter_async_context(serving_stack(folder / "ours", start))
+        ours = await stack.enter_async_context(
+            serving_stack(folder / "ours", start, arguments.replicas)
+        )
         alone = await stack.enter_async_context(router_alone(folder / "alone"))
         bare = await asyncio.to_thread(Peer, sys.executable, "bare_chain.py", "3")
         stack.callback(bare.stop)
@@ -94,6 +96,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.5, help="of one measurement")
+    parser.add_argument(
+        "--replicas", type=int, default=1, help="of the host; several are chosen by the prompt"
+    )
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     arguments = parser.parse_args()
     result = Result("serving-path", page=SERVING_PAGE)

@@ -75,8 +75,8 @@ class ServingStack:
         return process
 
     @contextlib.asynccontextmanager
-    async def host(self, start: Start) -> AsyncIterator[HostProcess]:
-        """Starts an engine host, and a hub that connects it with the router."""
+    async def host(self, start: Start, replicas: int = 1) -> AsyncIterator[HostProcess]:
+        """Starts an engine host that is several replicas, and a hub that connects it."""
         messages: asyncio.Queue[FromHost] = asyncio.Queue()
         host = HostProcess(messages.put_nowait, lambda _: None, lambda _: None)
         hub = HubProcess("bench", lambda _: None)
@@ -89,8 +89,9 @@ class ServingStack:
             path = self._folder / "calls"
             host.send(ListenForCalls(str(path)))
             hub.start(1, (RouterAddress(f"unix:{self._hubs}"),))
-            hub.admit(1, path, _replica())
-            await self._until_ready()
+            for number in range(replicas):
+                hub.admit(1, path, _replica(number))
+            await self._until_ready(replicas)
             self.processes |= {"hub": hub.pid, "host": host.pid}
             yield host
         finally:
@@ -101,23 +102,22 @@ class ServingStack:
     def _hubs(self) -> Path:
         return self._folder / "hubs"
 
-    async def _until_ready(self) -> None:
+    async def _until_ready(self, replicas: int) -> None:
         import aiohttp  # noqa: PLC0415 - used here alone
 
         headers = {"Authorization": f"Bearer {self.token}"}
         async with aiohttp.ClientSession(headers=headers) as client:
             while True:
                 async with client.get(f"{self.url}/v1/models/{MODEL}") as response:
-                    if (await response.json()).get("ready_replicas"):
+                    if (await response.json()).get("ready_replicas") == replicas:
                         return
                 await asyncio.sleep(0.02)
 
 
-def _replica() -> ServingReplica:
+def _replica(number: int) -> ServingReplica:
     opening = PrewarmSpec(Digest(""), "", 1, 1)  # the hub does not read it
-    return ServingReplica(
-        f"{_SERVICE}/model/r1/0", _SERVICE, "model", "r1", opening, salts={_NAMESPACE: "salt"}
-    )
+    name = f"{_SERVICE}/model/r1/{number}"
+    return ServingReplica(name, _SERVICE, "model", "r1", opening, salts={_NAMESPACE: "salt"})
 
 
 def echo_start(folder: Path, calls_max: int) -> Start:
@@ -159,9 +159,11 @@ async def router_alone(folder: Path) -> AsyncIterator[ServingStack]:
 
 
 @contextlib.asynccontextmanager
-async def serving_stack(folder: Path, start: Start) -> AsyncIterator[ServingStack]:
+async def serving_stack(
+    folder: Path, start: Start, replicas: int = 1
+) -> AsyncIterator[ServingStack]:
     """Yields a router, a hub and an engine host that is ready."""
-    async with router_alone(folder) as stack, stack.host(start):
+    async with router_alone(folder) as stack, stack.host(start, replicas):
         yield stack
 
 

@@ -58,7 +58,7 @@ class ServiceTable:
     def use(self, listed: RouterServices) -> None:
         """Replaces all services."""
         self._graphs = {
-            s.service: LoadedGraph(s.graph) for s in listed.services if s.graph is not None
+            s.service: LoadedGraph(s.graph, s.keys) for s in listed.services if s.graph is not None
         }
         self._invoked = {invoke_path(service): service for service in self._graphs}
         self.requests.use(listed.services)

@@ -144,7 +144,7 @@ class RequestWorld:
         staged = self.staged
         events: asyncio.Queue[Event] = asyncio.Queue()
         try:
-            pending = staged.begin(SERVICE, self._graph, run, events.put_nowait)
+            pending = staged.begin(SERVICE, self._graph, run, events.put_nowait, {})
         except OpenAiError as error:
             self.outcomes[error.code or ""] += 1
             return

@@ -48,7 +48,7 @@ CODES = {
 def recorded(seed: int) -> list[list[LogEntry]]:
     """The logs of the routers of a world in which everything goes wrong."""
     world = CallWorld(hubs=3, routers=2, seed=seed)
-    world.ask(80.0, seconds=6.0, kind="bursts")
+    world.ask(80.0, seconds=6.0, kind="bursts", keys=12)
     world.engine.at(2.0, world.fabric.hubs["hub-0"].stop)
     world.engine.at(2.5, world.start_hub, 3)
     for n in range(0, 300, 7):
@@ -108,7 +108,7 @@ class Embedded:
     async def _call(self, call: CallArrived) -> None:
         asked = ServiceCall(call.call_id, "", call.path, "m", b"", False, 1000, call.tenant, seed=1)
         try:
-            pending, reply = await self.calls.begin(call.service, asked, within_s=60.0)
+            pending, reply = await self.calls.begin(call.service, asked, 60.0, call.key)
         except OpenAiError as error:
             self.sent.append(RefuseCall(call.call_id, error.code or ""))
             return
@@ -152,7 +152,14 @@ def test_a_log_gives_a_fresh_machine_the_same_commands() -> None:
 async def test_a_router_that_chooses_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     choose = ReplicaTable.choose
     monkeypatch.setattr(
-        ReplicaTable, "choose", lambda *args: choose(*args[:4], "always the same tie-break")
+        ReplicaTable, "choose", lambda *args: choose(*args[:4], "always the same", args[5])
     )
+    (log, *_) = recorded(1)
+    assert await differences(log) > 0
+
+
+async def test_a_router_that_ignores_keys_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    choose = ReplicaTable.choose
+    monkeypatch.setattr(ReplicaTable, "choose", lambda *args: choose(*args[:5], ""))
     (log, *_) = recorded(1)
     assert await differences(log) > 0

@@ -15,7 +15,7 @@ def test_single_calls_are_spread_over_idle_replicas() -> None:
     table.update(Mock(worker="w"), loads)
     chosen: Counter[str] = Counter()
     for n in range(200):
-        replica = table.choose("ns/model", CHAT, (), f"call-{n}")
+        replica = table.choose("ns/model", CHAT, (), f"call-{n}", "")
         assert replica is not None
         chosen[replica.candidate.replica_id] += 1
     assert min(chosen["one"], chosen["two"]) > 60

@@ -459,6 +459,7 @@ _ENTRY = ServiceEntry(
     max_in_flight=13,
     request_schema={"type": "object"},
     miss_rate=0.05,
+    keys={"search": "request.user"},
 )
 _COMPONENT = ComponentPlan(
     name="llm",

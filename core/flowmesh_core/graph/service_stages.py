@@ -15,6 +15,7 @@ from flowmesh_core.graph.engine_stages import (
     engine_fields,
 )
 from flowmesh_core.graph.service_groups import check_affinity
+from flowmesh_core.graph.service_keys import check_keys, refuse_keys
 from flowmesh_core.graph.service_requests import check_request_schema
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
@@ -52,6 +53,7 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
             text = "a service without stages has no request of its own"
             report(("spec", "request", "schema"), text)
         _require_one_engine(spec, report)
+        refuse_keys(spec, report)
         return None
     found = _Problems(report)
     stages: dict[str, Stage] = {}
@@ -66,6 +68,7 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         stages[one.name], needs[one.name] = stage, sources
     check_request_schema(spec, found.add)
     check_affinity(spec, found.add)
+    check_keys(spec, found.add)
     _check_reply(spec, found.add)
     _check_streams(spec, needs, found.add)
     _check_use(spec, stages, needs, found.add)

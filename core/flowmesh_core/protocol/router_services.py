@@ -52,6 +52,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         max_in_flight: requests of a service with stages that have not ended, of all callers.
         request_schema: the JSON schema of requests to a service with stages; empty for none.
         miss_rate: the share of requests that may take longer than ``slo_s``.
+        keys: of components that have one, the field of a request that their replica is chosen by,
+            such as ``request.user``.
     """
 
     service: str
@@ -70,6 +72,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     max_in_flight: int = DEFAULT_IN_FLIGHT_MAX
     request_schema: dict[str, Any] = {}
     miss_rate: float = 0.01
+    keys: dict[str, str] = {}
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -36,4 +36,5 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
         max_in_flight=limits.max_in_flight,
         request_schema=spec.request.schema_,
         miss_rate=slo.miss_rate,
+        keys={name: one.key for name, one in spec.components.items() if one.key},
     )

@@ -17,6 +17,7 @@ REPLICAS_MAX = 64
 CALLS_MAX = 4096
 BATCH_MAX = 1024
 STAGES_MAX = 64
+KEY_CHARS_MAX = 256
 CODE_CHARS_MAX = 256 * 1024
 RATE_MIN, RATE_MAX = 0.0001, 100_000
 """Of expected requests a second."""
@@ -117,6 +118,12 @@ class ComponentSpec(SpecModel):
         default=None,
         description="A group of the service's components: a worker has a replica of each of them,"
         " or none, so that values among them stay on it.",
+    )
+    key: str = Field(
+        default="",
+        max_length=KEY_CHARS_MAX,
+        description="A field of the request, such as request.user: requests with one value of it go"
+        " to one replica while it has room.",
     )
     calls_max: int = Field(
         default=0,

@@ -6,9 +6,11 @@ has all its values at one hub. What is lost with a worker is routed again, under
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 import msgspec
 
+from flowmesh_core.stages.keyed_choice import choose_by_key
 from flowmesh_core.stages.service_graph import LoadedGraph
 
 
@@ -54,12 +56,19 @@ class RouteOption(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         load: calls there per call that runs at once.
         weight: decides between equal ones, evenly over many requests.
+        calls_max: calls that run at once, at least 1.
     """
 
     replica_id: str
     worker: str
     load: float = 0.0
     weight: int = 0
+    calls_max: int = 1
+
+    @property
+    def calls(self) -> int:
+        """Calls there."""
+        return round(self.load * self.calls_max)
 
 
 class NoReplicaError(Exception):
@@ -79,18 +88,21 @@ def route_request(
     options: Mapping[str, Sequence[RouteOption]],
     version: int,
     avoided: Collection[str] = (),
+    keys: Mapping[str, str] = MappingProxyType({}),
 ) -> RequestRoute:
     """Returns the route of a request.
 
     Stages of one affinity group run on one worker, which has replicas of all its components. While
     there is room, a stage goes to a worker that has most of its inputs; among these to one
     with replicas of most components, and which the route uses already; then to the least loaded.
+    A stage of a component with a key goes to the key's replica instead (``choose_by_key``).
 
     Args:
         graph: of the service.
         options: by component.
         version: of the route.
         avoided: replicas that have refused or lost the request.
+        keys: of the request, by component.
 
     Raises:
         NoReplicaError: a component has none that may be used.
@@ -110,7 +122,8 @@ def route_request(
         if not left:
             raise NoReplicaError(component)
         sources = [places[source] for source in loaded.needs if source in places]
-        best = min(left, key=lambda o: _rank(o, sources, components[o.worker], places))
+        keyed = choose_by_key(left, keys[component]) if component in keys else None
+        best = keyed or min(left, key=lambda o: _rank(o, sources, components[o.worker], places))
         places[name] = best.worker
         if group:
             groups[group] = best.worker

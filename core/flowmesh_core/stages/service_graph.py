@@ -4,7 +4,9 @@ Made by :mod:`flowmesh_core.graph.service_stages`; a router reads it with its li
 sends it to the hubs, which know it by its digest.
 """
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -12,6 +14,7 @@ from blake3 import blake3
 
 from flowmesh_core.stages.values import (
     REQUEST,
+    MissingValueError,
     ValueReference,
     parse_reference,
     parse_tree,
@@ -100,7 +103,14 @@ class LoadedGraph:
         request_fields: the fields of a request that some stage or the reply reads.
     """
 
-    def __init__(self, graph: ServiceGraph) -> None:
+    def __init__(self, graph: ServiceGraph, keys: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Parses a graph.
+
+        Args:
+            graph: of the service.
+            keys: component to reference, as text, to the field of a request that its replica is
+                chosen by; hubs need none.
+        """
         self.graph = graph
         self.digest = blake3(msgspec.msgpack.encode(graph)).hexdigest()[:32]
         self.stages = {stage.name: LoadedStage(stage) for stage in graph.stages}
@@ -115,11 +125,23 @@ class LoadedGraph:
         self.request_fields = tuple(
             sorted({r.path[0] for r in self._references() if r.source == REQUEST and r.path})
         )
+        self._keys = {component: _reference(text) for component, text in keys.items()}
 
     @property
     def streamed(self) -> str:
         """The stage whose answer is streamed; empty for none."""
         return next((n for n, s in self.stages.items() if s.stage.stream), "")
+
+    def keys_of(self, request: Mapping[str, Any]) -> dict[str, str]:
+        """Returns the keys of a request, by component; none for a field that is missing or null."""
+        found = {}
+        for component, reference in self._keys.items():
+            with contextlib.suppress(MissingValueError):
+                value = reference.of({REQUEST: request})
+                if value is not None:
+                    digest = blake3(msgspec.json.encode(value))
+                    found[component] = digest.hexdigest(length=16)
+        return found
 
     def _references(self) -> list[ValueReference]:
         found = list(self.reply.values())

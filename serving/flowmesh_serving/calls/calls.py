@@ -47,6 +47,7 @@ class PendingCall:
     Attributes:
         call: what is asked.
         service: ``namespace/name``.
+        key: that its replica is chosen by; empty for none.
         deadline_s: when its budget is spent, by the event loop's clock.
         replies: frames of its answer that nothing has taken yet.
         unread_bytes: of pieces among them.
@@ -58,6 +59,7 @@ class PendingCall:
 
     call: ServiceCall
     service: str
+    key: str
     deadline_s: float
     replies: ReplyQueue = field(default_factory=ReplyQueue)
     unread_bytes: int = 0
@@ -92,7 +94,7 @@ class Calls:
         return len(self._pending)
 
     async def begin(
-        self, service: str, call: ServiceCall, within_s: float
+        self, service: str, call: ServiceCall, within_s: float, key: str
     ) -> tuple[PendingCall, Piece | CallEnded]:
         """Sends a call to a replica and waits for the first frame of its answer.
 
@@ -100,6 +102,7 @@ class Calls:
             service: ``namespace/name``.
             call: what is asked.
             within_s: after so many seconds the call ends.
+            key: calls with one key go to one replica while it has room; empty for none.
 
         Returns:
             The call, which the caller must :meth:`end`, and the frame.
@@ -108,7 +111,7 @@ class Calls:
             OpenAiError: no replica takes the call.
         """
         loop = asyncio.get_running_loop()
-        pending = PendingCall(call, service, loop.time() + call.budget_ms / _MS)
+        pending = PendingCall(call, service, key, loop.time() + call.budget_ms / _MS)
         self._pending[call.call_id] = pending
         late = CallEnded(call.call_id, DEADLINE)
         pending.timer = loop.call_later(within_s, pending.replies.put, late)
@@ -202,7 +205,8 @@ class Calls:
                 return None
 
     def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
-        return self.replicas.choose(pending.service, pending.call.path, tried, pending.call_id)
+        call = pending.call
+        return self.replicas.choose(pending.service, call.path, tried, call.call_id, pending.key)
 
     @staticmethod
     def _detach(pending: PendingCall) -> None:

@@ -130,7 +130,7 @@ class ReplicaTable:
         return {path for r in replicas for path in r.candidate.paths}
 
     def choose(
-        self, service: str, path: str, tried: Collection[str], call_id: str
+        self, service: str, path: str, tried: Collection[str], call_id: str, key: str
     ) -> RoutedReplica | None:
         """Returns the replica that gets a call; None if there is none.
 
@@ -139,8 +139,9 @@ class ReplicaTable:
             path: what the call asks for.
             tried: replicas that have refused the call.
             call_id: spreads calls evenly among replicas that are equally loaded.
+            key: calls with one key go to one replica while it has room; empty for none.
         """
         replicas = self._by_service.get(service, {})
         candidates = (r.candidate for r in replicas.values())
-        found = choose_replica(candidates, path, tried, request=call_id)
+        found = choose_replica(candidates, path, tried, request=call_id, key=key)
         return None if found is None else replicas[found.replica_id]

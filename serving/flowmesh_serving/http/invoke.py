@@ -138,7 +138,8 @@ class InvokeEndpoint:
         fields: Mapping[str, Any],
     ) -> tuple[web.StreamResponse, str]:
         events: asyncio.Queue[Event] = asyncio.Queue()
-        pending = self._staged.begin(caller.service.service, graph, run, events.put_nowait)
+        service, keys = caller.service.service, graph.keys_of(fields)
+        pending = self._staged.begin(service, graph, run, events.put_nowait, keys)
         answering = _Answering(request, self._staged, pending, events, fields)
         late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
         timer = asyncio.get_running_loop().call_later(

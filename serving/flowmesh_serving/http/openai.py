@@ -11,8 +11,10 @@ from aiohttp import web
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
+from flowmesh_core.openai.prompt_texts import prompt_texts
 from flowmesh_core.openai.request import OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
+from flowmesh_core.serving.route.prefix_affinity import prefix_key
 from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls, PendingCall
 from flowmesh_serving.calls.random_names import new_call_id
@@ -141,7 +143,8 @@ class OpenAiEndpoints:
                 call = self._call(request, checked, caller)
                 answering = _Answering(by_aiohttp, self._calls, metrics, self._limits)
                 service = caller.service.service
-                response, outcome = await answering.run(service, call, began_s)
+                key = self._key(checked, caller)
+                response, outcome = await answering.run(service, call, key, began_s)
                 return response
         except OpenAiError as error:
             outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
@@ -200,6 +203,12 @@ class OpenAiEndpoints:
             tool_parser=caller.service.tool_parser,
         )
 
+    def _key(self, checked: OpenAiRequest, caller: Caller) -> str:
+        """Returns the key of a prompt's beginning; empty where one replica is all there is."""
+        if self._calls.replicas.count(caller.service.service) <= 1:
+            return ""
+        return prefix_key(caller.namespace, prompt_texts(checked))
+
     def _model(self, caller: Caller) -> dict[str, object]:
         service = caller.service
         return {
@@ -232,16 +241,22 @@ class _Answering:
         self.ended: CallEnded | None = None
 
     async def run(
-        self, service: str, call: ServiceCall, began_s: float
+        self, service: str, call: ServiceCall, key: str, began_s: float
     ) -> tuple[WholeResponse | web.StreamResponse, str]:
         """Returns the response, and the outcome for the metrics.
+
+        Args:
+            service: ``namespace/name``.
+            call: what is asked.
+            key: that its replica is chosen by.
+            began_s: when the request came, by the monotonic clock.
 
         Raises:
             OpenAiError: no byte of an answer has been sent.
         """
         # The hub ends a call at its deadline; the grace is for a hub that does not answer.
         within_s = call.budget_ms / _MS + _HUB_GRACE_S
-        pending, reply = await self._calls.begin(service, call, within_s)
+        pending, reply = await self._calls.begin(service, call, within_s, key)
         try:
             if isinstance(reply, CallEnded):
                 return self._whole(call, reply)

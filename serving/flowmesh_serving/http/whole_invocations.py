@@ -139,7 +139,8 @@ class _Invocation:
         router.services.requests.check_now(service, self._fields, len(body))
         self._outcome = _CANCELLED
         run = router.checks.run(self._request.headers, caller, body)
-        self._pending = router.staged.begin(service, graph, run, self._receive)
+        keys = graph.keys_of(self._fields)
+        self._pending = router.staged.begin(service, graph, run, self._receive, keys)
         self._request.on_gone = self._end
         within_s = run.budget_ms / _MS + _HUB_GRACE_S
         self._timer = asyncio.get_running_loop().call_later(within_s, self._late)

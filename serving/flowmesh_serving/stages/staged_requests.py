@@ -54,6 +54,7 @@ class PendingRequest:
         service: ``namespace/name``.
         run: as it was sent last.
         on_event: gets what hubs send for it, and at its end what has failed.
+        keys: that replicas are chosen by, by component.
         replicas: of its route.
         links: by worker of its route.
         stage_links: by stage, the hub that its route gives it to.
@@ -68,6 +69,7 @@ class PendingRequest:
     graph: LoadedGraph
     run: RunStages
     on_event: Callable[[Event], None]
+    keys: Mapping[str, str]
     replicas: Sequence[RoutedReplica] = ()
     links: Mapping[str, HubLink] = field(default_factory=dict)
     stage_links: Mapping[str, HubLink] = field(default_factory=dict)
@@ -110,7 +112,12 @@ class StagedRequests:
         return request_id in self._pending
 
     def begin(
-        self, service: str, graph: LoadedGraph, run: RunStages, on_event: Callable[[Event], None]
+        self,
+        service: str,
+        graph: LoadedGraph,
+        run: RunStages,
+        on_event: Callable[[Event], None],
+        keys: Mapping[str, str],
     ) -> PendingRequest:
         """Routes a request and sends it.
 
@@ -119,6 +126,7 @@ class StagedRequests:
             graph: its stages.
             run: the request, with the route ``UNROUTED``.
             on_event: gets what hubs send for it, and at its end what has failed.
+            keys: of the request, by component.
 
         Returns:
             The request, which the caller must :meth:`end`.
@@ -126,7 +134,7 @@ class StagedRequests:
         Raises:
             OpenAiError: a component has no replica.
         """
-        pending = PendingRequest(service, graph, run, on_event)
+        pending = PendingRequest(service, graph, run, on_event, keys)
         try:
             self._send(pending)
         except NoReplicaError as error:
@@ -263,7 +271,7 @@ class StagedRequests:
             return known
         found = self._replicas.of(pending.service)
         options = self._options(found)
-        route = route_request(pending.graph, options, version, pending.avoided)
+        route = route_request(pending.graph, options, version, pending.avoided, pending.keys)
         replicas = tuple(found[place.replica_id] for place in route.stages)
         made = _LinkedRoute(
             route,
@@ -291,7 +299,10 @@ class StagedRequests:
         options: dict[str, list[RouteOption]] = {}
         for number, (replica_id, replica) in enumerate(found.items()):
             turn = (number + self._turn) % len(found)
-            option = RouteOption(replica_id, replica.link.worker, replica.candidate.load, turn)
+            candidate = replica.candidate
+            option = RouteOption(
+                replica_id, replica.link.worker, candidate.load, turn, candidate.calls_max
+            )
             options.setdefault(replica.load.component, []).append(option)
         return options
 

@@ -10,6 +10,7 @@ from flowmesh_core.graph.service_plan import ServicePlan, compile_service
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_core.openai.stage_check import stage_problems
+from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import LoadedGraph
 
@@ -267,6 +268,69 @@ def test_components_of_one_affinity_group_have_equal_numbers_of_replicas() -> No
     components["rerank"] = {**components["search"]}
     plan = compiled(components=components)
     assert [c.affinity for c in plan.components] == ["docs", "docs", ""]
+
+
+def keyed(key: str, **more: Any) -> dict[str, Any]:
+    """Returns the components, with a key of the first."""
+    return {"search": {**PYTHON, "key": key, **more}, "rerank": PYTHON, "writer": ENGINE}
+
+
+def test_a_router_has_the_key_of_each_component_that_has_one() -> None:
+    components = keyed("request.user.id")
+    graph = compiled(components=components).graph
+    service = FlowMeshService.model_validate(document(components=components))
+    entry = router_entry(service, graph)
+    assert entry.keys == {"search": "request.user.id"}
+    assert entry.graph is not None
+    loaded = LoadedGraph(entry.graph, entry.keys)
+    assert loaded.digest == LoadedGraph(entry.graph).digest, "hubs know no keys"
+    assert loaded.request_fields == ("question",), "a request needs no field that is a key alone"
+    one = loaded.keys_of({"user": {"id": 7}})
+    assert list(one) == ["search"]
+    assert one == loaded.keys_of({"user": {"id": 7, "name": "x"}, "question": "?"})
+    for other in (8, "7", True, [7], {"a": 7}):
+        assert loaded.keys_of({"user": {"id": other}}).keys() == one.keys()
+        assert loaded.keys_of({"user": {"id": other}}) != one
+    for missing in ({}, {"user": None}, {"user": {"id": None}}, {"user": "7"}):
+        assert loaded.keys_of(missing) == {}
+
+
+@pytest.mark.parametrize("key", ["question", "request", "best.text", "{{ request.question }}", "."])
+def test_a_key_is_a_field_of_the_request(key: str) -> None:
+    assert problems(components=keyed(key)) == {
+        "components.search.key": f"{key!r} is not a field of the request: expected request.FIELD,"
+        " such as request.user"
+    }
+
+
+def test_a_key_that_the_schema_of_requests_does_not_have_is_refused() -> None:
+    schema = {"type": "object", "properties": {"question": {}, "user": {"type": "string"}}}
+    found = problems(components=keyed("request.usr"), request={"schema": schema})
+    assert found == {
+        "components.search.key": "request.schema has no property 'usr'; did you mean 'user'?"
+    }
+    assert compiled(components=keyed("request.user"), request={"schema": schema})
+
+
+def test_components_of_one_affinity_group_have_one_key() -> None:
+    components = {
+        **keyed("request.user", affinity="docs"),
+        "rerank": {**PYTHON, "affinity": "docs"},
+    }
+    assert problems(components=components) == {
+        "components.rerank.key": "none, and 'search' of affinity 'docs' has request.user: expected"
+        " the same, as a group runs on one worker"
+    }
+    components["rerank"] = components["search"]
+    assert compiled(components=components)
+
+
+def test_a_service_without_stages_has_no_key() -> None:
+    found = problems(components={"llm": {**ENGINE, "key": "request.user"}}, stages=[], reply={})
+    assert found == {
+        "components.llm.key": "a service without stages chooses a replica by the beginning of the"
+        " prompt: leave key out, or add stages and a reply"
+    }
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import random
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 
 import pytest
 
 from flowmesh_core.serving.route.prefix_affinity import BLOCK_BYTES, BLOCKS_MAX, prefix_key
-from flowmesh_core.serving.route.replica_choice import LOAD_BOUND, Candidate, choose_replica
+from flowmesh_core.serving.route.replica_choice import Candidate, choose_replica
+from flowmesh_core.stages.keyed_choice import LOAD_BOUND
 
 PATHS = ("/v1/chat/completions",)
 SYSTEM = "You answer questions about the handbook. " * 20
@@ -16,6 +18,23 @@ def test_equal_beginnings_have_one_key_and_others_another() -> None:
     one = prefix_key("salt", ["x" * 5000, "first"])
     assert one == prefix_key("salt", ["x" * 5000, "second"])
     assert one != prefix_key("salt", ["y" * 5000, "first"])
+
+
+def test_texts_that_begin_alike_have_one_key_however_they_end() -> None:
+    document = "x" * (BLOCK_BYTES * BLOCKS_MAX)
+    assert len({prefix_key("salt", ["user", document + end]) for end in ("", "a", "bb" * 900)}) == 1
+
+
+def test_no_more_of_a_prompt_is_read_than_its_key_needs() -> None:
+    read = []
+
+    def texts() -> Iterator[str]:
+        for n in range(1000):
+            read.append(n)
+            yield "word " * 20
+
+    assert prefix_key("salt", texts())
+    assert len(read) <= BLOCK_BYTES * BLOCKS_MAX / 100 + 1
 
 
 def test_tenants_have_keys_of_their_own() -> None:

@@ -98,3 +98,48 @@ def test_a_group_that_no_worker_has_whole_has_no_replica() -> None:
     assert route_request(DIAMOND, found, 1)
     with pytest.raises(NoReplicaError):
         route_request(grouped("image", "cross"), found, 1)
+
+
+def keyed_route(key: str, found: dict[str, list[RouteOption]], **keys: str) -> tuple[str, ...]:
+    """Returns the workers of the stages of a request whose component ``cross`` has a key."""
+    route = route_request(DIAMOND, found, 1, keys={"cross": key, **keys})
+    return tuple(stage.worker for stage in route.stages)
+
+
+def test_a_stage_with_a_key_goes_to_the_replica_of_its_key_wherever_its_inputs_are() -> None:
+    found = {
+        c: [msgspec.structs.replace(o, calls_max=8) for o in some]
+        for c, some in options(w1=0, w2=0, w3=0).items()
+    }
+    by_key = {f"k{n}": {keyed_route(f"k{n}", found) for _ in range(3)} for n in range(40)}
+    assert all(len(workers) == 1 for workers in by_key.values())
+    cross = {stage[2] for stages in by_key.values() for stage in stages}
+    assert cross == {"w1", "w2", "w3"}
+    assert {stage[0] for stages in by_key.values() for stage in stages} == {"w1"}
+
+
+def test_a_stage_with_a_key_leaves_a_replica_that_is_full_or_has_failed() -> None:
+    found = {
+        c: [msgspec.structs.replace(o, calls_max=8) for o in some]
+        for c, some in options(w1=0, w2=0).items()
+    }
+    its = keyed_route("k", found)[2]
+    found["cross"] = [
+        msgspec.structs.replace(o, load=float(o.worker == its)) for o in found["cross"]
+    ]
+    assert keyed_route("k", found)[2] != its
+    avoided = route_request(DIAMOND, found, 2, {f"{its}/cross"}, {"cross": "k"})
+    assert avoided.stages[2].worker != its
+
+
+def test_a_group_with_a_key_runs_on_one_worker_that_has_all_of_it() -> None:
+    found = options(w1=0, w2=0, w3=0)
+    found["cross"] = [o for o in found["cross"] if o.worker != "w3"]
+    graph = grouped("image", "cross")
+    workers = set()
+    for n in range(40):
+        keys = {"image": f"k{n}", "cross": f"k{n}"}
+        by_stage = {s.component: s.worker for s in route_request(graph, found, 1, keys=keys).stages}
+        assert by_stage["image"] == by_stage["cross"]
+        workers.add(by_stage["image"])
+    assert workers == {"w1", "w2"}

@@ -51,11 +51,18 @@ class CallWorld:
         return engine
 
     def ask(
-        self, rate: float, seconds: float = 10.0, kind: str = "poisson", **known: object
+        self,
+        rate: float,
+        seconds: float = 10.0,
+        kind: str = "poisson",
+        keys: int = 0,
+        **known: object,
     ) -> None:
+        """Sends calls, every other one with one of so many keys."""
         for n, at in enumerate(arrival_times(kind, rate, seconds, self.rng)):
             at_s = self.engine.now_s + at
-            call = SimCall(f"c{n}", SERVICE, "team-a", at_s + 5.0, 20.0)
+            key = f"key-{n % keys}" if keys and n % 2 else ""
+            call = SimCall(f"c{n}", SERVICE, "team-a", at_s + 5.0, 20.0, key)
             self.engine.at(at_s, self.fabric.ask, replace(call, **known))  # type: ignore[arg-type]
 
     def run(self) -> CallBook:

@@ -19,7 +19,7 @@ class CallArrived(msgspec.Struct, frozen=True, tag=True):
         path: of OpenAI's API.
         tenant: the caller's namespace.
         budget_s: what remains until its deadline.
-        key: of affinity; empty for none.
+        key: that its replica is chosen by; empty for none.
     """
 
     call_id: str

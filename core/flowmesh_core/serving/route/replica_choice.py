@@ -5,18 +5,13 @@ routers' newest calls are unknown to it, so a replica bounds its own queue and r
 cannot take; the router then tries the next-best one, once.
 
 Without a key the least loaded replica gets the call. With one, equal keys go to one replica while
-it has room, so that its prefix cache and its data are found again: the replica is chosen by
-rendezvous hashing (Thaler and Ravishankar, 1998), with bounded loads (Mirrokni et al., 2018).
+it has room (``stages.keyed_choice``), so that its prefix cache is found again.
 """
 
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from blake3 import blake3
-
-LOAD_BOUND = 1.25
-"""A key's replica is passed over while its load is above so many times the mean."""
+from flowmesh_core.stages.keyed_choice import choose_by_key, key_weight
 
 
 @dataclass(slots=True)
@@ -65,31 +60,17 @@ def choose_replica(
         path: what the call asks for.
         tried: replicas that have refused the call.
         request: breaks ties among equally loaded replicas, evenly over many requests.
-        key: of affinity; empty for none.
+        key: that replicas are chosen by; empty for none.
     """
     fitting = [c for c in candidates if path in c.paths and c.replica_id not in tried]
     if key:
-        return _by_key(fitting, key)
+        return choose_by_key(fitting, key)
     if len(fitting) <= 1:
         return fitting[0] if fitting else None
     least = min(c.load for c in fitting)
     idlest = [c for c in fitting if c.load == least]
     if len(idlest) == 1:
         return idlest[0]
-    return min(idlest, key=lambda c: _weight(request, c.replica_id))
-
-
-def _by_key(candidates: Sequence[Candidate], key: str) -> Candidate | None:
-    calls = 1 + sum(c.calls for c in candidates)
-    places = sum(c.calls_max for c in candidates)
-    for candidate in sorted(candidates, key=lambda c: _weight(key, c.replica_id)):
-        if candidate.calls < math.ceil(LOAD_BOUND * calls * candidate.calls_max / places):
-            return candidate
-    return None
-
-
-def _weight(key: str, replica_id: str) -> tuple[int, str]:
-    if not key:
-        return 0, replica_id
-    digest = blake3(f"{len(key)}:{key}{replica_id}".encode()).digest(8)
-    return int.from_bytes(digest, "big"), replica_id
+    if not request:
+        return min(idlest, key=lambda c: c.replica_id)
+    return min(idlest, key=lambda c: (key_weight(request, c.replica_id), c.replica_id))
