@@ -15,9 +15,11 @@ from flowmesh_store.trusted_authority import TrustedAuthority
 
 _FULL = ("QuotaExceeded", "InsufficientStorage", "XMinioStorageFull")
 _HTTP_OK = 200
+_HTTP_PARTIAL = 206
 _HTTP_FORBIDDEN = 403
 _HTTP_NOT_FOUND = 404
 _HTTP_CONFLICTS = (409, 412)
+_HTTP_NO_SUCH_RANGE = 416
 _HTTP_FULL = 507
 _HTTP_RETRIED = (408, 429)
 _HTTP_SERVER_ERROR = 500
@@ -46,19 +48,28 @@ class SignedObjects:
         self._authority = TrustedAuthority(authority)
 
     @asynccontextmanager
-    async def get(self, url: str) -> AsyncIterator[aiohttp.ClientResponse | None]:
+    async def get(
+        self, url: str, span: tuple[int, int] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse | None]:
         """Yields the response with an object's content; None where there is none.
+
+        Args:
+            url: for this GET.
+            span: the offsets of the first byte and after the last one, where not all is wanted.
+                A server may send everything all the same; :func:`object_bytes` tells.
 
         Raises:
             UrlRefusedError: the URL is not valid (any more).
             StoreUnavailableError, StoreError: the server did not answer, or refused.
         """
-        async with _translated(url), self._request("GET", url) as response:
+        headers = {} if span is None else {"Range": f"bytes={span[0]}-{span[1] - 1}"}
+        async with _translated(url), self._request("GET", url, headers=headers) as response:
             if response.status == _HTTP_NOT_FOUND:
                 await _require_bucket(url, response)
                 yield None
                 return
-            await _require_ok(url, response)
+            if span is None or response.status not in (_HTTP_PARTIAL, _HTTP_NO_SUCH_RANGE):
+                await _require_ok(url, response)
             yield response
 
     async def size(self, url: str) -> int | None:
@@ -102,6 +113,15 @@ class SignedObjects:
         return self._http.request(
             method, URL(url, encoded=True), ssl=tls, allow_redirects=method != "HEAD", **more
         )
+
+
+def object_bytes(response: aiohttp.ClientResponse) -> int:
+    """Returns the size of the object of which a response has the content, or a part of it."""
+    if response.status == _HTTP_NO_SUCH_RANGE:
+        return 0  # asked for its first bytes, an empty object has none
+    if response.status == _HTTP_PARTIAL:
+        return int(response.headers["Content-Range"].rpartition("/")[2])
+    return response.content_length or 0
 
 
 @asynccontextmanager

@@ -3,7 +3,9 @@
 import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from math import ceil
 from pathlib import Path
+from typing import Any, ClassVar
 
 import aiohttp
 import boto3
@@ -12,13 +14,19 @@ import versitygw
 from tests.blob_views import SCOPE
 from tests.served_bucket import attempt_token
 
-from flowmesh_core.errors import BlobCorruptError, StoreError, StoreUnavailableError
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    BlobNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
 from flowmesh_core.protocol.blob_service import UrlRequest
 from flowmesh_store.blob_service.access import SignedAccess
 from flowmesh_store.blob_service.blobs import ServiceBlobs
 from flowmesh_store.blob_service.client import BlobServiceClient
 from flowmesh_store.blob_service.views import open_blob_service
 from flowmesh_store.hashing import digest_of
+from flowmesh_store.ordered_pieces import PIECE_BYTES
 from flowmesh_store.s3.presigner import Presigner
 from flowmesh_store.s3.signing_bucket import SigningBucket, open_signing_bucket
 from flowmesh_store.signed_objects import SignedObjects, UrlRefusedError
@@ -37,9 +45,17 @@ def bucket(s3_server: versitygw.S3Server) -> SigningBucket:
 class Worker:
     """A worker whose requests to the service are counted by path."""
 
-    def __init__(self, http: aiohttp.ClientSession, service: str, requests: list[str]) -> None:
+    def __init__(
+        self,
+        http: aiohttp.ClientSession,
+        service: str,
+        requests: list[str],
+        objects: type[SignedObjects] = SignedObjects,
+    ) -> None:
+        self.http = http
+        self.service = service
         self.requests = requests
-        self.access = SignedAccess(BlobServiceClient(http, service), SignedObjects(http))
+        self.access = SignedAccess(BlobServiceClient(http, service), objects(http))
         self.blobs = ServiceBlobs(self.access, SCOPE, attempt_token())
 
 
@@ -86,6 +102,73 @@ async def test_a_url_that_ended_is_asked_for_again_and_a_refusal_is_an_error(
     with pytest.raises(UrlRefusedError, match="was refused") as caught:
         await worker.access.use(ask, worker.access.objects.size)
     assert "Signature=" not in str(caught.value)
+
+
+class WithoutRanges(SignedObjects):
+    """As if the server knew no ranges: it sends whole objects."""
+
+    def _request(self, method: str, url: str, **more: Any) -> Any:
+        return super()._request(method, url, **{**more, "headers": {}})
+
+
+class UrlThatEnds(SignedObjects):
+    """Sends the first URL with a wrong signature once some pieces were read with it."""
+
+    _uses = 0
+
+    def _request(self, method: str, url: str, **more: Any) -> Any:
+        self._uses += 1
+        return super()._request(method, url + "0" if 2 <= self._uses <= 3 else url, **more)
+
+
+@pytest.mark.parametrize("more_bytes", [-1, 0, 1, 27 * MIB + 5])
+async def test_a_large_blob_is_read_in_pieces_with_one_url(
+    worker: Worker, tmp_path: Path, more_bytes: int
+) -> None:
+    data = os.urandom(PIECE_BYTES + more_bytes)
+    digest = digest_of(data)
+    await worker.blobs.put(digest, data)
+    worker.requests.clear()
+    assert await worker.blobs.fetch(digest, tmp_path / "target") == len(data)
+    assert (tmp_path / "target").read_bytes() == data
+    assert worker.requests.count("/v1/urls") == 1
+    assert len(worker.requests) == 1 + ceil(len(data) / PIECE_BYTES)
+
+
+@pytest.mark.parametrize("objects", [WithoutRanges, UrlThatEnds])
+async def test_a_large_blob_is_read_without_ranges_and_with_a_url_that_ends(
+    worker: Worker, tmp_path: Path, objects: type[SignedObjects]
+) -> None:
+    data = os.urandom(3 * PIECE_BYTES + 5)
+    digest = digest_of(data)
+    await worker.blobs.put(digest, data)
+    other = Worker(worker.http, worker.service, worker.requests, objects)
+    assert await other.blobs.fetch(digest, tmp_path / "target") == len(data)
+    assert (tmp_path / "target").read_bytes() == data
+
+
+@pytest.mark.parametrize("found", [b"", b"other", bytes(3 * PIECE_BYTES)])
+async def test_a_large_blob_of_other_content_leaves_no_file(
+    worker: Worker,
+    bucket: SigningBucket,
+    s3_server: versitygw.S3Server,
+    tmp_path: Path,
+    found: bytes,
+) -> None:
+    digest = digest_of(os.urandom(8))
+    owner = boto3.client("s3", endpoint_url=s3_server.endpoint, region_name="us-east-1")
+    key = bucket.location.key(f"cas/{SCOPE}/{digest[:2]}/{digest}")
+    owner.put_object(Bucket=versitygw.BUCKET, Key=key, Body=found)
+    owner.close()
+    with pytest.raises(BlobCorruptError if found else BlobNotFoundError):
+        await worker.blobs.fetch(digest, tmp_path / "target")
+    assert not list(tmp_path.iterdir())
+
+
+async def test_an_empty_blob_is_read(worker: Worker, tmp_path: Path) -> None:
+    await worker.blobs.put(digest_of(b""), b"")
+    assert await worker.blobs.fetch(digest_of(b""), tmp_path / "target") == 0
+    assert not (tmp_path / "target").read_bytes()
 
 
 async def test_an_upload_of_other_content_is_given_up(

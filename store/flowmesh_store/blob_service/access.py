@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_store.blob_service.client import BlobServiceClient
+from flowmesh_store.ordered_pieces import PIECES_AT_ONCE
 from flowmesh_store.signed_objects import SignedObjects, UrlRefusedError
 
 PAUSES_S = (0.1, 0.5, 2.0)
@@ -22,11 +23,13 @@ class SignedAccess:
         service: gives URLs.
         objects: uses them.
         sleep: waits for a number of seconds.
+        pieces: places for the pieces of large blobs that are read at once.
     """
 
     service: BlobServiceClient
     objects: SignedObjects
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    pieces: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(PIECES_AT_ONCE))
 
     async def use(
         self, ask: Callable[[], Awaitable[str]], call: Callable[[str], Awaitable[_Result]]

@@ -8,7 +8,11 @@ import asyncio
 import os
 import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
+
+import aiohttp
 
 from flowmesh_core.errors import StoreUnavailableError
 from flowmesh_core.protocol.blob_service import Method, UrlRequest
@@ -18,10 +22,11 @@ from flowmesh_store.blob_service.uploads import UploadSource, upload
 from flowmesh_store.blobs import not_found
 from flowmesh_store.hashing import digest_of, require
 from flowmesh_store.keys import check_digest
+from flowmesh_store.ordered_pieces import PIECE_BYTES, in_order
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.regular_files import read_regular
-from flowmesh_store.signed_objects import ObjectExistsError
+from flowmesh_store.signed_objects import ObjectExistsError, object_bytes
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
 
 _EMPTY = digest_of(b"")
@@ -99,22 +104,56 @@ class ServiceBlobs:
         return {d for d in answers if d is not None}
 
     async def fetch(self, digest: Digest, target: Path) -> int:
-        """As :meth:`BlobFiles.fetch`."""
+        """As :meth:`BlobFiles.fetch`; pieces of a large blob are read at the same time.
 
-        async def read(url: str) -> int:
-            async with self._access.objects.get(url) as response:
-                size = 0 if response is None else response.content_length or 0
+        A server gives one connection a part of what the worker's network carries: Amazon names
+        85 to 90 MB/s of S3.
+        """
+
+        async def begin(url: str) -> tuple[str, int, bytes]:
+            async with self._access.objects.get(url, (0, PIECE_BYTES)) as response:
+                size = 0 if response is None else object_bytes(response)
                 if response is None or (not size and digest != _EMPTY):
                     raise not_found(digest, self._where)
+                if (response.content_length or 0) < size:
+                    return url, size, await response.read()
                 with verified_file(target, digest, expected_bytes=size) as writer:
-                    async for piece in response.content.iter_chunked(_STREAM_BYTES):
-                        if len(piece) <= _INLINE_BYTES:
-                            writer.write(piece)
-                        else:
-                            await asyncio.to_thread(writer.write, piece)
-                return size
+                    if size:
+                        await _copy(response, writer)
+                return url, size, b""
 
-        return await self._access.use(lambda: self._url("GET", digest), read)
+        url, size, first = await self._access.use(lambda: self._url("GET", digest), begin)
+        if first:
+            read = partial(self._piece, digest, url)
+            rest = in_order(read, len(first), size, self._access.pieces)
+            with verified_file(target, digest, expected_bytes=size) as writer:
+                await asyncio.to_thread(writer.write, first)
+                async with aclosing(rest):
+                    async for piece in rest:
+                        await asyncio.to_thread(writer.write, piece)
+        return size
+
+    async def _piece(self, digest: Digest, url: str, start: int, stop: int) -> bytes:
+        """Returns a piece, read with a URL that others use too, or once that ends with its own."""
+        urls = [url]
+
+        async def ask() -> str:
+            return urls.pop() if urls else await self._url("GET", digest)
+
+        async def read(url: str) -> bytes:
+            async with self._access.objects.get(url, (start, stop)) as response:
+                if response is None:
+                    raise not_found(digest, self._where)
+                data = await response.read()
+            if len(data) != stop - start:
+                raise StoreUnavailableError(
+                    f"the blob {digest} was replaced while it was read",
+                    where=self._where,
+                    remedy="try again",
+                )
+            return data
+
+        return await self._access.use(ask, read)
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
         """As :meth:`SpoolingBlobs.spool`."""
@@ -178,3 +217,11 @@ class ServiceBlobs:
 
     async def _upload(self, digest: Digest, source: UploadSource) -> None:
         await upload(self._access, self._token, check_digest(digest), source)
+
+
+async def _copy(response: aiohttp.ClientResponse, writer: SpoolWriter) -> None:
+    async for piece in response.content.iter_chunked(_STREAM_BYTES):
+        if len(piece) <= _INLINE_BYTES:
+            writer.write(piece)
+        else:
+            await asyncio.to_thread(writer.write, piece)

@@ -8,10 +8,12 @@ and the next put overwrites it.
 import asyncio
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import obstore
 from blake3 import blake3
@@ -23,12 +25,16 @@ from flowmesh_core.units import Digest
 from flowmesh_store.blobs import DEFAULT_GRACE_S, not_found
 from flowmesh_store.hashing import digest_of, new_hasher, require
 from flowmesh_store.keys import area_prefix, blob_name, check_digest
+from flowmesh_store.ordered_pieces import PIECE_BYTES, PIECES_AT_ONCE, in_order
 from flowmesh_store.os_errors import store_error
 from flowmesh_store.ports import NO_SIZES
 from flowmesh_store.regular_files import open_regular, read_regular
 from flowmesh_store.s3.copier import BlobCopier
 from flowmesh_store.s3.errors import blobs_error, is_missing_bucket
 from flowmesh_store.spool import SpooledFile, SpoolWriter, verified_file
+
+if TYPE_CHECKING:
+    from obstore import GetResult
 
 EMPTY = digest_of(b"")
 """The digest of empty content."""
@@ -70,6 +76,7 @@ class S3Blobs:
         self._renew_after_s = grace_s / 2
         self._spool_dir = spool_dir or Path(tempfile.gettempdir())
         self._now = now
+        self._pieces = asyncio.Semaphore(PIECES_AT_ONCE)
 
     async def get(self, digest: Digest) -> bytes:
         """As :meth:`BlobStore.get`, unverified."""
@@ -116,24 +123,34 @@ class S3Blobs:
         return {d for d in answers if d is not None}
 
     async def fetch(self, digest: Digest, target: Path) -> int:
-        """As :meth:`BlobFiles.fetch`."""
+        """As :meth:`BlobFiles.fetch`; pieces of a large blob are read at the same time."""
         key = self._key(digest)
         try:
             result = await obstore.get_async(self._store, key)
             size = result.meta["size"]
             if not size and digest != EMPTY:
                 raise not_found(digest, self._where)
+            pieces: AsyncGenerator[memoryview]
+            if size <= PIECE_BYTES:
+                pieces = _whole(result)
+            else:
+                del result  # the connection with the rest of the response
+                pieces = in_order(partial(self._piece, key), 0, size, self._pieces)
             with verified_file(target, digest, expected_bytes=size) as writer:
-                async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
-                    if len(chunk) <= _INLINE_BYTES:
-                        writer.write(memoryview(chunk))
-                    else:
-                        await asyncio.to_thread(writer.write, memoryview(chunk))
+                async with aclosing(pieces):
+                    async for piece in pieces:
+                        if len(piece) <= _INLINE_BYTES:
+                            writer.write(piece)
+                        else:
+                            await asyncio.to_thread(writer.write, piece)
         except FileNotFoundError as error:
             raise self._absent(digest, error) from None
         except BaseError as error:
             raise blobs_error(error, f"{self._where}: {key}") from error
         return size
+
+    async def _piece(self, key: str, start: int, stop: int) -> memoryview:
+        return memoryview(await obstore.get_range_async(self._store, key, start=start, end=stop))
 
     def spool(self, *, expected_bytes: int = 0) -> SpoolWriter:
         """As :meth:`SpoolingBlobs.spool`."""
@@ -231,6 +248,11 @@ class S3Blobs:
             if isinstance(error, (BaseError, FileNotFoundError)):
                 raise blobs_error(error, self._where) from error
             raise
+
+
+async def _whole(result: "GetResult") -> AsyncGenerator[memoryview]:
+    async for chunk in result.stream(min_chunk_size=_STREAM_BYTES):
+        yield memoryview(chunk)
 
 
 async def head(store: S3Store, key: str, where: str, now: datetime) -> tuple[int, float] | None:
