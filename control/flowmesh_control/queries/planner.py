@@ -100,9 +100,20 @@ class Planner:
             for step, cost in zip(run.steps.values(), costs.values(), strict=True)
         ]
         nanousd = sum(s.nanousd for s in steps)
-        seconds = _longest_path(run, {s.path: s.seconds for s in steps})
+        running = predicted.running.values()
+        seconds = max(
+            _longest_path(run, {s.path: s.seconds for s in steps}),
+            max((r.seconds for r in running), default=0.0),
+        )
         low_nanousd = round(sum(c.low_nanousd for c in costs.values()))
-        low_seconds = _longest_path(run, {path: c.low_s for path, c in costs.items()})
+        low_seconds = max(
+            _longest_path(run, {path: c.low_s for path, c in costs.items()}),
+            max((r.low_s for r in running), default=0.0),
+        )
+        high_seconds = max(
+            _longest_path(run, {path: c.high_s for path, c in costs.items()}),
+            max((r.high_s for r in running), default=0.0),
+        )
         bounded = not any(c.is_unbounded for c in costs.values())
         errors = [e for c in costs.values() for e in c.errors]
         measured = [s for s in steps if s.sure != GUESS]
@@ -127,7 +138,7 @@ class Planner:
             low_nanousd=low_nanousd,
             high_nanousd=round(sum(c.high_nanousd for c in costs.values())) * bounded,
             low_seconds=low_seconds,
-            high_seconds=_longest_path(run, {p: c.high_s for p, c in costs.items()}) * bounded,
+            high_seconds=high_seconds * bounded,
         )
 
     async def _walk(self, compiled: Compiled) -> State:

@@ -53,6 +53,21 @@ class OpenFleet:
 
 
 @dataclass(slots=True)
+class SecondsRange:
+    """Predicted seconds, with the ends of their range."""
+
+    seconds: float = 0.0
+    low_s: float = 0.0
+    high_s: float = 0.0
+
+    def add(self, seconds: float, factor: float) -> None:
+        """Adds a part that is expected within a factor."""
+        self.seconds += seconds
+        self.low_s += seconds / factor
+        self.high_s += seconds * factor
+
+
+@dataclass(slots=True)
 class StepCost:
     """The predicted cost of one step's actions.
 
@@ -84,7 +99,11 @@ class StepCost:
 
 
 class StepCosts:
-    """Predicts the steps of one run, in the order of its plan."""
+    """Predicts the steps of one run, in the order of its plan.
+
+    Attributes:
+        running: what each worker runs of all steps so far; engines load beside it.
+    """
 
     def __init__(self, state: State, scratch: State, run: Run, fleet: OpenFleet) -> None:
         """Begins with the first step.
@@ -101,6 +120,7 @@ class StepCosts:
         self._fleet = fleet
         self._content = ExpectedContent(run)
         self._opened: set[tuple[str, Digest]] = set()
+        self.running: defaultdict[str, SecondsRange] = defaultdict(SecondsRange)
         for worker in state.workers.values():
             self._opened |= {(worker.name, i.signature) for i in worker.instances}
 
@@ -174,7 +194,9 @@ class StepCosts:
         prediction = found[shape.name]
         opens = (shape.name, info.signature) not in self._opened
         self._opened.add((shape.name, info.signature))
-        seconds = prediction.seconds * prediction.share * count + prediction.load_s * opens
+        runs_s = prediction.seconds * prediction.share * count
+        self.running[shape.name].add(runs_s, _factor(prediction))
+        seconds = runs_s + prediction.load_s * opens
         busy_s[shape.name] += seconds
         _count(cost, shape, prediction, seconds)
 
@@ -193,9 +215,13 @@ def _divided(
     }
 
 
+def _factor(prediction: Prediction) -> float:
+    return MEASURED_FACTOR if prediction.samples else GUESS_FACTOR
+
+
 def _count(cost: StepCost, shape: WorkerShape, prediction: Prediction, seconds: float) -> None:
     nanousd = seconds * shape.price_nanousd_per_hour / 3600
-    factor = MEASURED_FACTOR if prediction.samples else GUESS_FACTOR
+    factor = _factor(prediction)
     cost.nanousd += nanousd
     cost.low_nanousd += nanousd / factor
     cost.high_nanousd += nanousd * factor

@@ -17,7 +17,8 @@ class DeviceRates:
         flops_per_s: multiplications and additions in prefill and batched decoding.
         step_s: fixed time of one decoding step, ``step_s_per_sequence`` per sequence in it.
         load_bytes_per_s: weights from disk (page cache warm) to the device.
-        start_s: an engine process with components until it loads, graph capture included.
+        process_s: an engine process with components until it loads.
+        capture_s: what engines on vLLM take besides: compilation and graph capture.
         host_scale: speed of host-side work (rows, bytes) relative to the reference CPU.
     """
 
@@ -26,7 +27,8 @@ class DeviceRates:
     step_s: float
     step_s_per_sequence: float
     load_bytes_per_s: float
-    start_s: float
+    process_s: float
+    capture_s: float
     host_scale: float = 1.0
 
 
@@ -42,7 +44,8 @@ def _gpu(bandwidth_gb_s: float, efficiency: float, tflops: float, use: float) ->
         step_s=0.9e-3,
         step_s_per_sequence=0.055e-3,
         load_bytes_per_s=3e9,  # 8B in bfloat16: 2.7 to 3.6 s cached, 5 to 13 s from a local disk
-        start_s=32.0,  # process 12 s, compile and capture 20 s with a warm compile cache
+        process_s=12.0,
+        capture_s=20.0,  # with a warm compile cache
     )
 
 
@@ -54,7 +57,8 @@ CPU = DeviceRates(
     step_s=0.5e-3,
     step_s_per_sequence=0.05e-3,
     load_bytes_per_s=2e8,
-    start_s=42.0,  # vLLM on the CPU was ready after 45 to 57 s
+    process_s=6.0,  # llm.embed 4.5 s and train.sft 5.4 s alone (docs/benchmarks.md)
+    capture_s=16.0,  # vLLM was ready after 13.5 s alone, after 45 to 57 s on a busy machine
 )
 
 UNKNOWN_GPU = _gpu(864, 0.75, 362, 0.40)

@@ -199,7 +199,7 @@ class CostModel:
 
     def load_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
         """Returns the seconds until a new engine takes work, with its components on disk."""
-        guess = prior.load_seconds(device_class, component_bytes)
+        guess = prior.load_seconds(key.engine, device_class, component_bytes)
         for level in _levels(key, device_class, component_bytes):
             found = self.learned.get(level)
             if found is not None and found.load_count:
@@ -293,7 +293,7 @@ class CostModel:
     ) -> None:
         if not isfinite(load_s) or load_s <= 0.0:
             return
-        guess = prior.load_seconds(device_class, component_bytes)
+        guess = prior.load_seconds(key.engine, device_class, component_bytes)
         seen = log(max(LOAD_RATIO_MIN, min(1.0 / LOAD_RATIO_MIN, load_s / guess)))
         for learned in self._fits_of(key, device_class, component_bytes):
             learned.load_count += 1

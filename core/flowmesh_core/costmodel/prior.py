@@ -89,12 +89,13 @@ def features(work_unit: str, device_class: str, work: WorkSize, batch: float) ->
     )
 
 
-def load_seconds(device_class: str, component_bytes: int) -> float:
+def load_seconds(engine: str, device_class: str, component_bytes: int) -> float:
     """Returns the prior seconds until an engine with its components on disk takes work."""
     if component_bytes <= 0:
         return HOST_START_S
     rates = rates_of(device_class)
-    return rates.start_s + component_bytes / rates.load_bytes_per_s
+    capture_s = rates.capture_s if engine.startswith("llm.") and engine != "llm.embed" else 0.0
+    return rates.process_s + capture_s + component_bytes / rates.load_bytes_per_s
 
 
 def size_class(component_bytes: int) -> int:

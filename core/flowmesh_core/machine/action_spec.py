@@ -301,7 +301,8 @@ def work_of(
     input_bytes = sum(a.size_bytes for a in data)
     component_bytes = sum(inputs[c].size_bytes for c in components)
     if contract.work_unit != "tokens":
-        units = float(rows) if contract.work_unit == "rows" else 1.0
+        counted = {"rows": float(rows), "samples": _samples(params, rows)}
+        units = counted.get(contract.work_unit, 1.0)
         return WorkSize(units, 0.0, 0.0, input_bytes, component_bytes)
     samples = float(params.get("samples") or 1)
     sequences = rows * samples
@@ -315,3 +316,14 @@ def work_of(
         component_bytes=component_bytes,
         decode_steps=longest * max(1.0, sequences / SEQUENCES_AT_ONCE),
     )
+
+
+def _samples(params: dict[str, Any], rows: int) -> float:
+    """Returns how many samples a training step learns from."""
+    if episodes := params.get("total_episodes"):
+        return float(episodes)
+    steps = params.get("max_steps") or 0
+    if steps > 0:
+        batch = params.get("per_device_train_batch_size") or 1
+        return float(steps * batch * (params.get("gradient_accumulation_steps") or 1))
+    return float(rows) * float(params.get("num_train_epochs") or 1)
