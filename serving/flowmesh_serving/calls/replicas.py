@@ -4,7 +4,7 @@ A hub is believed only about replicas that the control plane placed on its worke
 that another worker's hub has reported only when that one is gone.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.serving import ReplicaLoad
@@ -26,6 +26,11 @@ class RoutedReplica:
     link: HubLink
     candidate: Candidate
     load: ReplicaLoad
+
+    @property
+    def component(self) -> str:
+        """The component, by the name that the control plane gave the replica."""
+        return self.candidate.replica_id.removeprefix(f"{self.load.service}/").partition("/")[0]
 
 
 @dataclass(slots=True)
@@ -105,6 +110,11 @@ class ReplicaTable:
     def _changed(self) -> None:
         self.changes += 1
         self._places.clear()
+
+    def all(self) -> Iterator[RoutedReplica]:
+        """Yields all replicas."""
+        for replicas in self._by_service.values():
+            yield from replicas.values()
 
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""
