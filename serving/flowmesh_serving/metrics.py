@@ -7,7 +7,8 @@ makes Prometheus' samples when they are read. Each counter of ``prometheus_clien
 import contextlib
 import itertools
 from collections import Counter as Counts
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.metrics_core import (
@@ -21,7 +22,6 @@ from prometheus_client.registry import Collector
 
 from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.protocol.serving import CallTimes
-from flowmesh_serving.calls.replicas import RoutedReplica
 from flowmesh_serving.component_metrics import OTHER, ComponentMetrics
 from flowmesh_serving.request_counts import RequestCounts
 from flowmesh_serving.time_sums import SecondsHistogram, SecondsSum
@@ -127,29 +127,25 @@ class RouterMetrics:
         """Counts what calls of a component have taken."""
         self._components.add(self.of_service(service).label, component, times)
 
-    def text(self, replicas: Mapping[str, int], routed: Iterable[RoutedReplica] = ()) -> bytes:
+    def text(
+        self,
+        replicas: Mapping[str, int],
+        caps: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> bytes:
         """Returns all metrics in Prometheus' text format.
 
         Args:
             replicas: by service, how many take calls from this router.
-            routed: these replicas.
+            caps: by service and component, the largest batch.
         """
-        self._show_caps(routed)
         self.replicas.clear()
         for service, count in itertools.islice(replicas.items(), _SERVICES_MAX):
             self.replicas.labels(service).set(count)
-        return generate_latest(self.registry)
-
-    def _show_caps(self, routed: Iterable[RoutedReplica]) -> None:
-        caps: dict[tuple[str, str], int] = {}
-        for replica in routed:
-            label = self.of_service(replica.load.service).label
-            key, load = (label, replica.component), replica.load
-            if label != OTHER:
-                caps[key] = max(caps.get(key, 0), load.cap or load.calls_max)
         self.batch_cap.clear()
-        for key, cap in caps.items():
-            self.batch_cap.labels(*key).set(cap)
+        for (service, component), cap in caps.items():
+            if self.of_service(service).label != OTHER:
+                self.batch_cap.labels(service, component).set(cap)
+        return generate_latest(self.registry)
 
 
 class ServiceMetrics:

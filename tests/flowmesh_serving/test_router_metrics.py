@@ -79,3 +79,13 @@ def test_the_times_of_all_choices_of_replicas_are_one_sum() -> None:
     text = metrics.text({}).decode()
     assert "flowmesh_service_route_seconds_count 2.0" in text
     assert "flowmesh_service_route_seconds_sum 0.75" in text
+
+
+def test_caps_are_those_of_now_for_services_with_labels_of_their_own() -> None:
+    metrics = RouterMetrics()
+    for number in range(200):
+        metrics.of_service(f"ns/s{number}")
+    text = metrics.text({}, {("ns/s0", "llm"): 8, ("ns/more", "llm"): 4}).decode()
+    assert 'flowmesh_service_batch_cap{component="llm",service="ns/s0"} 8.0' in text
+    assert "ns/more" not in text
+    assert "batch_cap{" not in metrics.text({}).decode()

@@ -4,7 +4,7 @@ A hub is believed only about replicas that the control plane placed on its worke
 that another worker's hub has reported only when that one is gone.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
 from flowmesh_core.protocol.serving import ReplicaLoad
@@ -111,10 +111,14 @@ class ReplicaTable:
         self.changes += 1
         self._places.clear()
 
-    def all(self) -> Iterator[RoutedReplica]:
-        """Yields all replicas."""
-        for replicas in self._by_service.values():
-            yield from replicas.values()
+    def batch_caps(self) -> dict[tuple[str, str], int]:
+        """Returns, by service and component, the largest batch; of an engine, calls at once."""
+        found: dict[tuple[str, str], int] = {}
+        for service, replicas in self._by_service.items():
+            for replica in replicas.values():
+                key, cap = (service, replica.component), replica.load.cap or replica.load.calls_max
+                found[key] = max(found.get(key, 0), cap)
+        return found
 
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""

@@ -232,7 +232,7 @@ class RouterServer:
     async def _show_metrics(self, _: web.Request) -> web.Response:
         counts = {name: self._replicas.count(name) for name in self._services.names}
         self._metrics.count_dropped(self._staged.take_dropped())
-        text = self._metrics.text(counts, self._replicas.all())
+        text = self._metrics.text(counts, self._replicas.batch_caps())
         return web.Response(body=text, content_type="text/plain")
 
     async def _refresh(self) -> None:
