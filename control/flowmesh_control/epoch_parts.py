@@ -1,8 +1,9 @@
 """Makes the parts of an epoch from its context; ``wiring`` connects them."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from flowmesh_api.v1.services import ServiceStatus
 from flowmesh_control.audit.sample_verdicts import SampleVerdicts
 from flowmesh_control.audit.sampled_audits import SampledAudits
 from flowmesh_control.audit.submission import AuditSubmission
@@ -147,6 +148,7 @@ def build_metrics(
     quotas: Quotas,
     connections: UnverifiedConnections,
     collections: CollectionMeter,
+    services: Callable[[], Iterable[ServiceStatus]],
 ) -> MetricsPage:
     """Returns the metrics of the control plane."""
     state = context.machine.state
@@ -165,6 +167,7 @@ def build_metrics(
         connections=connections,
         collections=collections,
         last_accounts=capture(state, {}, context.clock()),
+        services=services,
     )
 
 

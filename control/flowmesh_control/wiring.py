@@ -191,7 +191,17 @@ def assemble(context: EpochContext) -> EpochRuntime:
         context.settings.connections_per_peer, context.settings.connections_max
     )
     metrics = build_metrics(
-        context, loop, tasks, telemetry, gateway, signals, health, quotas, connections, meter
+        context,
+        loop,
+        tasks,
+        telemetry,
+        gateway,
+        signals,
+        health,
+        quotas,
+        connections,
+        meter,
+        lambda: map(replica_planner.status, registry.all()),
     )
     commands = build_commands(context, admission, repinning, loop)
     openai = build_openai(context, content, commands, views, stored, signals)

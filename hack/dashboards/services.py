@@ -35,6 +35,11 @@ _REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
 _FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
 _SPENT = f"sum(rate(flowmesh_services_usd_total{_WINDOW}))"
 
+
+def _mean(metric: str, labels: str) -> str:
+    return f"{_rate(f'{metric}_sum', labels)} / {_rate(f'{metric}_count', labels)}"
+
+
 _TOTALS = (
     Panel(
         "Requests",
@@ -146,6 +151,13 @@ _TIMES = (
         "Of streamed requests. It grows first where replicas have too much to do.",
     ),
     Panel(
+        "Time per token",
+        _quantiles("flowmesh_service_tpot_seconds"),
+        "s",
+        "Of streamed answers after their first event. It grows with the calls that an engine runs"
+        " at once: see batches and caps.",
+    ),
+    Panel(
         "Tokens",
         (
             Query(
@@ -159,6 +171,60 @@ _TIMES = (
     ),
 )
 
+_COMPONENT = "service, component"
+_COMPONENTS = (
+    Panel(
+        "Time by component",
+        (
+            Query(
+                _mean("flowmesh_service_queue_seconds", _COMPONENT),
+                "{{service}} {{component}} queue",
+                needs=_ROUTER,
+            ),
+            Query(
+                _mean("flowmesh_service_compute_seconds", _COMPONENT),
+                "{{service}} {{component}} compute",
+                needs=_ROUTER,
+            ),
+        ),
+        "s",
+        "Mean time of a call at its worker. A long queue: more replicas. Long computing: a faster"
+        " device, or smaller batches.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Batches and caps",
+        (
+            Query(
+                _mean("flowmesh_service_batch_size", _COMPONENT),
+                "{{service}} {{component}}",
+                needs=_ROUTER,
+            ),
+            Query(
+                f"max by ({_COMPONENT}) (flowmesh_service_batch_cap{_BY})",
+                "{{service}} {{component}} at most",
+                needs=_ROUTER,
+            ),
+        ),
+        "short",
+        "Mean calls in a batch, of an engine those that run at once, beside the most. Near it:"
+        " replicas are full.",
+    ),
+    Panel(
+        "Time to choose replicas",
+        (
+            Query(
+                f"sum(rate(flowmesh_service_route_seconds_sum{_WINDOW})) / "
+                f"sum(rate(flowmesh_service_route_seconds_count{_WINDOW}))",
+                "mean",
+                needs=_ROUTER,
+            ),
+        ),
+        "s",
+        "Of each choice by a router: of the replica of a call, or of all those of a route.",
+    ),
+)
+
 _FLEET = (
     Panel(
         "Replicas by service",
@@ -169,6 +235,30 @@ _FLEET = (
         ),
         "short",
         "Replicas that take calls. At 0 all requests of a service are refused.",
+    ),
+    Panel(
+        "Replicas wanted and there",
+        (
+            Query(
+                f"max by (service, state) (flowmesh_service_replicas_by_state{_BY})",
+                "{{service}} {{state}}",
+            ),
+        ),
+        "short",
+        "Replicas that there should be, and those that workers report, by state. fmesh services"
+        " why says what is missing.",
+    ),
+    Panel(
+        "Idle time of replicas",
+        (
+            Query(
+                f"sum by (state) (rate(flowmesh_replica_idle_seconds_total{_WINDOW}))",
+                "{{state}}",
+            ),
+        ),
+        "short",
+        "Workers whose replicas have no call: used by batch work, or unused, which services pay.",
+        Kind.STACKED,
     ),
     Panel(
         "Cost of 1,000 requests",
@@ -193,6 +283,7 @@ SERVICES = Board(
         ("Now", _TOTALS),
         ("Requests", _ASKED),
         ("Times and tokens", _TIMES),
+        ("Components", _COMPONENTS),
         ("Replicas and cost", _FLEET),
     ),
 )

@@ -6,9 +6,9 @@ makes Prometheus' samples when they are read. Each counter of ``prometheus_clien
 
 import contextlib
 import itertools
-from bisect import bisect_left
 from collections import Counter as Counts
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.metrics_core import (
@@ -16,29 +16,41 @@ from prometheus_client.metrics_core import (
     GaugeMetricFamily,
     HistogramMetricFamily,
     Metric,
+    SummaryMetricFamily,
 )
 from prometheus_client.registry import Collector
-from prometheus_client.utils import floatToGoString
 
 from flowmesh_core.protocol.router_services import ServiceEntry
+from flowmesh_core.protocol.serving import CallTimes
+from flowmesh_serving.component_metrics import OTHER, ComponentMetrics
 from flowmesh_serving.request_counts import RequestCounts
+from flowmesh_serving.time_sums import SecondsHistogram, SecondsSum
 
 _SERVICES_MAX = 200
-_OTHER = "other"
 _TIERS = frozenset({"reference", "inline", "shared", "peer", "relay"})
 _REASONS = frozenset({"duplicate", "stale"})
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
-_BOUNDS = (*map(floatToGoString, _SECONDS), "+Inf")
+_TOKEN_SECONDS = (
+    *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1),
+    *(0.15, 0.25, 0.5, 1, 2.5),
+)
 
 
 class RouterMetrics:
     """The counters of one router."""
 
-    def __init__(self) -> None:
+    def __init__(self, routes: Sequence[SecondsSum] = ()) -> None:
+        """Has counted nothing.
+
+        Args:
+            routes: the times in which replicas are chosen, each for some of the requests.
+        """
         self.registry = CollectorRegistry()
         self._services: dict[str, ServiceMetrics] = {}
         self._figures: dict[str, ServiceFigures] = {}
-        self.registry.register(_ServiceCollector(self._figures))
+        self._components = ComponentMetrics()
+        self.registry.register(_ServiceCollector(self._figures, routes))
+        self.registry.register(self._components)
         self.refused = Counter(
             "flowmesh_service_refused_total",
             "Requests to services that were refused, by OpenAI's code of the error.",
@@ -49,6 +61,12 @@ class RouterMetrics:
             "flowmesh_service_replicas",
             "Replicas that take calls from this router.",
             ["service"],
+            registry=self.registry,
+        )
+        self.batch_cap = Gauge(
+            "flowmesh_service_batch_cap",
+            "The largest batch that a replica of a component forms; of an engine, calls at once.",
+            ["service", "component"],
             registry=self.registry,
         )
         self.slo_miss_rate = Gauge(
@@ -75,7 +93,7 @@ class RouterMetrics:
         found = self._services.get(service)
         if found is None:
             fits = service in self._figures or len(self._figures) < _SERVICES_MAX
-            label = service if fits else _OTHER
+            label = service if fits else OTHER
             figures = self._figures.setdefault(label, ServiceFigures())
             found = self._services[service] = ServiceMetrics(figures, label)
         return found
@@ -88,7 +106,7 @@ class RouterMetrics:
         for name, entry in services.items():
             found = self.of_service(name)
             found.counts.target_s = entry.slo_s
-            if entry.slo_s and found.label != _OTHER:
+            if entry.slo_s and found.label != OTHER:
                 self.slo_miss_rate.labels(found.label).set(entry.miss_rate)
 
     def counts(self) -> Mapping[str, RequestCounts]:
@@ -105,39 +123,29 @@ class RouterMetrics:
         for why in _REASONS & dropped.keys():
             self.dropped_values.labels(why).inc(max(0, dropped[why]))
 
-    def text(self, replicas: Mapping[str, int]) -> bytes:
+    def count_times(self, service: str, component: str, times: CallTimes) -> None:
+        """Counts what calls of a component have taken."""
+        self._components.add(self.of_service(service).label, component, times)
+
+    def text(
+        self,
+        replicas: Mapping[str, int],
+        caps: Mapping[tuple[str, str], int] = MappingProxyType({}),
+    ) -> bytes:
         """Returns all metrics in Prometheus' text format.
 
         Args:
             replicas: by service, how many take calls from this router.
+            caps: by service and component, the largest batch.
         """
         self.replicas.clear()
         for service, count in itertools.islice(replicas.items(), _SERVICES_MAX):
             self.replicas.labels(service).set(count)
+        self.batch_cap.clear()
+        for (service, component), cap in caps.items():
+            if self.of_service(service).label != OTHER:
+                self.batch_cap.labels(service, component).set(cap)
         return generate_latest(self.registry)
-
-
-class SecondsHistogram:
-    """Times by bucket.
-
-    Attributes:
-        sum_s: of all times.
-    """
-
-    __slots__ = ("_counts", "sum_s")
-
-    def __init__(self) -> None:
-        self._counts = [0] * len(_BOUNDS)
-        self.sum_s = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Counts a time."""
-        self._counts[bisect_left(_SECONDS, seconds)] += 1
-        self.sum_s += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """Returns how many times were at most each bound, as Prometheus has them."""
-        return list(zip(_BOUNDS, itertools.accumulate(self._counts), strict=True))
 
 
 class ServiceMetrics:
@@ -200,6 +208,7 @@ class ServiceFigures:
         slo_missed: requests that took longer than the latency target.
         tokens_in: of prompts.
         tokens_out: of answers.
+        tpot: time of streamed answers after their first event, by their tokens after the first.
     """
 
     __slots__ = (
@@ -209,21 +218,26 @@ class ServiceFigures:
         "slo_missed",
         "tokens_in",
         "tokens_out",
+        "tpot",
         "ttft",
     )
 
     def __init__(self) -> None:
         self.outcomes: Counts[str] = Counts()
         self.in_flight = self.tokens_in = self.tokens_out = self.slo_missed = 0
-        self.latency = SecondsHistogram()
-        self.ttft = SecondsHistogram()
+        self.latency = SecondsHistogram(_SECONDS)
+        self.ttft = SecondsHistogram(_SECONDS)
+        self.tpot = SecondsHistogram(_TOKEN_SECONDS)
 
 
 class _ServiceCollector(Collector):
     """Makes samples of the counters of services."""
 
-    def __init__(self, services: Mapping[str, ServiceFigures]) -> None:
+    def __init__(
+        self, services: Mapping[str, ServiceFigures], routes: Sequence[SecondsSum]
+    ) -> None:
         self._services = services
+        self._routes = routes
 
     def collect(self) -> Iterator[Metric]:
         """Called by the registry."""
@@ -240,6 +254,11 @@ class _ServiceCollector(Collector):
         ttft = HistogramMetricFamily(
             "flowmesh_service_ttft_seconds",
             "Time from a streamed request to its first event.",
+            labels=["service"],
+        )
+        tpot = HistogramMetricFamily(
+            "flowmesh_service_tpot_seconds",
+            "Time per token of streamed answers, after their first event.",
             labels=["service"],
         )
         in_flight = GaugeMetricFamily(
@@ -262,8 +281,19 @@ class _ServiceCollector(Collector):
                 requests.add_metric([name, outcome], count)
             latency.add_metric([name], figures.latency.buckets(), figures.latency.sum_s)
             ttft.add_metric([name], figures.ttft.buckets(), figures.ttft.sum_s)
+            tpot.add_metric([name], figures.tpot.buckets(), figures.tpot.sum_s)
             in_flight.add_metric([name], figures.in_flight)
             tokens.add_metric([name, "in"], figures.tokens_in)
             tokens.add_metric([name, "out"], figures.tokens_out)
             slo_missed.add_metric([name], figures.slo_missed)
-        return iter((requests, latency, ttft, in_flight, tokens, slo_missed))
+        return iter(
+            (requests, latency, ttft, tpot, in_flight, tokens, slo_missed, self._route_times())
+        )
+
+    def _route_times(self) -> Metric:
+        return SummaryMetricFamily(
+            "flowmesh_service_route_seconds",
+            "Time in which the router chose the replicas of a request, or again after a refusal.",
+            count_value=sum(one.count for one in self._routes),
+            sum_value=sum(one.sum_s for one in self._routes),
+        )

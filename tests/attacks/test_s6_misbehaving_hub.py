@@ -29,6 +29,7 @@ from flowmesh_core.protocol.serving import (
     CREDIT_BYTES,
     CallEnded,
     CallRefused,
+    CallTimes,
     HubHello,
     Piece,
     ReplicaLoads,
@@ -157,6 +158,11 @@ def _profiled(sizes: tuple[int, ...], seconds: tuple[float, ...]) -> ReplicaLoad
     return ReplicaLoads((msgspec.structs.replace(load(), sizes=sizes, seconds=seconds),))
 
 
+def _taken(times: CallTimes) -> ReplicaLoads:
+    """Returns a report that would spoil the sums of a component."""
+    return ReplicaLoads((load(),), times={load().replica_id: times})
+
+
 FLOODS = {
     "reports": lambda: [ReplicaLoads((load(),))] * (LOADS_PER_S + 1),
     "frames of calls that it has not": lambda: [Piece("x", b"")] * (STRAY_FRAMES_PER_S + 1),
@@ -168,6 +174,9 @@ FLOODS = {
     "times below 0": lambda: [_profiled((1,), (-1.0,))],
     "sizes that do not ascend": lambda: [_profiled((1, 1), (0.1, 0.2))],
     "sizes that do not begin with 1": lambda: [_profiled((2,), (0.1,))],
+    "fewer calls than none": lambda: [_taken(CallTimes(calls=-1))],
+    "a wait that is no number": lambda: [_taken(CallTimes(1, float("nan")))],
+    "computing without end": lambda: [_taken(CallTimes(1, 0.0, float("inf")))],
     "hellos": lambda: [HubHello(1, "w-8", "i", ())],
 }
 

@@ -23,6 +23,19 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 
 
+RANK = {
+    "apiVersion": "flowmesh.dev/v1alpha1",
+    "kind": "FlowMeshService",
+    "metadata": {"name": "rank", "namespace": "team-a"},
+    "spec": {
+        "components": {"rank": {"python": {"code": "def compute(batch):\n    return batch\n"}}},
+        "stages": [{"name": "best", "component": "rank"}],
+        "reply": {"best": "best"},
+    },
+}
+"""A service for which there is no worker."""
+
+
 def query(n: int) -> dict[str, Any]:
     """As DOUBLE, and another result for every n."""
     text = json.dumps(DOUBLE).replace("n * 2", f"n * {n}")
@@ -93,6 +106,7 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
     await fabric.submit(
         workflow("rich", {**sleeps(120), "budgetUsd": "2"}), namespace="team-c", resume=False
     )
+    await fabric.call("POST", "/v1/services", body={"document": RANK})
     quiet: list[tuple[Asked, str]] = []
     for round_ in range(12):  # a rate needs two scrapes during the work, however fast that is
         await work(fabric, stack, round_)

@@ -216,6 +216,47 @@ async def test_the_router_counts_requests_and_tokens_by_service(tmp_path: Path) 
     assert 'flowmesh_service_refused_total{why="integer_above_max_value"} 1.0' in text
 
 
+def value_of(
+    text: str, name: str, labels: str = f'{{component="llm",service="{SERVICE}"}}'
+) -> float:
+    """Returns the value of a metric; 0 where there is none."""
+    lines = (line.rpartition(" ") for line in text.splitlines())
+    return next((float(v) for n, _, v in lines if n == f"flowmesh_service_{name}{labels}"), 0.0)
+
+
+async def test_the_router_shows_how_long_calls_wait_and_run(tmp_path: Path) -> None:
+    async with echo_stack(tmp_path, calls_max=2) as stack, stack.client as client:
+        await asyncio.gather(*(ask(client, "rest") for _ in range(3)))
+        async with asyncio.timeout(30):
+            while value_of(text := await metrics_of(stack), "queue_seconds_count") < 3:
+                pass
+    assert value_of(text, "compute_seconds_count") == value_of(text, "batch_size_count") == 3
+    assert value_of(text, "batch_size_sum") in (1 + 2 + 2, 1 + 2 + 1)
+    assert value_of(text, "compute_seconds_sum") >= 3 * 0.05
+    assert value_of(text, "queue_seconds_sum") >= 0.04  # the third waits for one of the others
+    assert value_of(text, "batch_cap") == 2
+    assert value_of(text, "route_seconds_count", "") >= 3
+
+
+async def test_the_time_of_a_token_is_that_of_a_stream_after_its_first_event(
+    tmp_path: Path,
+) -> None:
+    label = f'{{service="{SERVICE}"}}'
+    async with echo_stack(tmp_path) as stack, stack.client as client:
+        for text in ("one", "rest one", "one rest rest", "one rest"):
+            async for _ in await ask(client, text, stream=True):
+                pass
+        await ask(client, "one rest")
+        text = await metrics_of(stack)
+        assert value_of(text, "tpot_seconds_count", label) == 3  # not that of one token
+        spent_s = value_of(text, "tpot_seconds_sum", label)
+        assert spent_s >= 2 * 0.05
+        async for _ in await ask(client, "one rest", stream=True, n=2):  # each answer has one token
+            pass
+        text = await metrics_of(stack)
+    assert value_of(text, "tpot_seconds_count", label) == 3
+
+
 async def test_the_hub_reports_calls_and_tokens_of_a_replica(tmp_path: Path) -> None:
     async with echo_stack(tmp_path) as stack, stack.client as client:
         await ask(client, "one two three")

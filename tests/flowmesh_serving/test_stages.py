@@ -106,6 +106,30 @@ async def test_a_reply_equals_plain_composition(
         assert await stack.until_passed(tier)
 
 
+@pytest.mark.parametrize(
+    "workers", [{"w1": ALL}, {"w1": ["up", "twice"], "w2": ["meet", "writer"]}]
+)
+async def test_each_call_of_a_component_is_counted_once(
+    tmp_path: Path, workers: dict[str, list[str]]
+) -> None:
+    async with stage_stack(tmp_path, diamond(), workers) as stack:
+        for few in (REQUESTS[:10], REQUESTS[10:]):  # the engine takes 12 at once
+            answers = await asyncio.gather(*map(stack.ask, few))
+            assert {status for status, _ in answers} == {200}
+        names = ("queue_seconds_count", "compute_seconds_count", "batch_size_sum")
+        wanted = {
+            f'flowmesh_service_{name}{{component="{one}",service="{SERVICE}"}} {len(REQUESTS)}.0'
+            for name in names
+            for one in ALL
+            if (name, one) != ("batch_size_sum", "writer")
+        }
+        async with asyncio.timeout(30):
+            while not wanted <= set((await stack.metrics()).splitlines()):
+                pass
+        lines = (await stack.metrics()).splitlines()
+        assert any("batch_cap" in line and 'component="up"' in line for line in lines)
+
+
 async def test_a_stream_that_breaks_off_ends_with_an_error_and_counts_as_failed(
     tmp_path: Path,
 ) -> None:

@@ -219,6 +219,23 @@ async def test_batches_grow_while_that_is_faster_and_stay_below_the_cap() -> Non
     await batches.close()
 
 
+async def test_the_times_of_batches_are_summed_by_component() -> None:
+    code = loaded("slow", batch_max=4)
+    batches = ComponentBatches(code, TrustedCode(code), "demote", lambda: None)
+    began_s = asyncio.get_running_loop().time()
+    await sizes(batches, 7)  # in batches of 2, 1 and 4
+    took_s = asyncio.get_running_loop().time() - began_s
+    times = batches.profiles()[0].times
+    assert (times.calls, times.batches, times.batched) == (7, 3, 7)
+    busy_s = batches._busy_s
+    assert busy_s < times.compute_s < 4 * busy_s
+    assert 0 < times.queue_s + times.compute_s < 7 * took_s
+    await sizes(batches, 1)
+    since = batches.profiles()[0].times.since(times)
+    assert (since.calls, since.batches, since.batched) == (1, 1, 1)
+    await batches.close()
+
+
 async def test_late_calls_are_refused_or_served_behind_others() -> None:
     code = loaded("slow")
     refusing = ComponentBatches(code, TrustedCode(code), "refuse", lambda: None)

@@ -69,7 +69,10 @@ TO_ROUTER: dict[str, Any] = {
     ),
     "link renewed": serving.LinkRenewed(certificate="PEM"),
     "loads": serving.ReplicaLoads(
-        replicas=(_LOAD,), passed_bytes={"relay": 9}, dropped_values={"stale": 1}
+        replicas=(_LOAD,),
+        passed_bytes={"relay": 9},
+        dropped_values={"stale": 1},
+        times={"team-a/ask/llm/r1/0": serving.CallTimes(3, 0.5, 0.25, 2, 5)},
     ),
     "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
     "call ended": serving.CallEnded(
@@ -152,7 +155,12 @@ FROM_CALL_HOST: dict[str, Any] = {
     "component profiles": serving.ComponentProfiles(
         profiles=(
             serving.ComponentProfile(
-                component="rerank", queued=3, cap=4, sizes=(1, 2), seconds=(0.5, 0.75)
+                component="rerank",
+                queued=3,
+                cap=4,
+                sizes=(1, 2),
+                seconds=(0.5, 0.75),
+                times=serving.CallTimes(3, 0.5, 0.25, 2, 3),
             ),
         )
     ),

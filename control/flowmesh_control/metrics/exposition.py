@@ -4,18 +4,19 @@ Values are read from the machine's state at each scrape. The operator adds colle
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from flowmesh_api.v1.services import ServiceStatus
 from flowmesh_control.auth.unverified_connections import UnverifiedConnections
 from flowmesh_control.autoscaling.capacity_signal import CapacitySignalSource
 from flowmesh_control.loop.event_loop import EventLoop
 from flowmesh_control.loop.store_health import StoreHealth
 from flowmesh_control.loop.task_pool import TaskPool
-from flowmesh_control.metrics import billing, fleet, internal, work
+from flowmesh_control.metrics import billing, fleet, internal, services, work
 from flowmesh_control.metrics.collection_meter import CollectionMeter
 from flowmesh_control.metrics.store_latency import StoreMeter
 from flowmesh_control.metrics.worker_telemetry import WorkerTelemetry
@@ -49,6 +50,7 @@ class MetricsPage(Collector):
         connections: UnverifiedConnections,
         collections: CollectionMeter,
         last_accounts: AccountsRecord,
+        services: Callable[[], Iterable[ServiceStatus]],
     ) -> None:
         """Registers the control plane's metrics.
 
@@ -67,6 +69,7 @@ class MetricsPage(Collector):
             connections: those that have shown no valid token.
             collections: counters of collections of the store.
             last_accounts: the accounts as of now.
+            services: returns the status of every service.
         """
         self.last_accounts = last_accounts
         self._state = state
@@ -82,6 +85,7 @@ class MetricsPage(Collector):
         self._quota_refusals = quota_refusals
         self._connections = connections
         self._collections = collections
+        self._services = services
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -118,6 +122,8 @@ class MetricsPage(Collector):
         yield from fleet.fleet(state, self._backlogs)
         yield from fleet.over_time(state, self._workers)
         yield from fleet.intake(self._intake)
+        yield from services.replicas(self._services(), state)
+        yield from services.idle(state)
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)

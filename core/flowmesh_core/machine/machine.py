@@ -214,6 +214,8 @@ def _time_advanced(state: State, _: TimeAdvanced, now_s: float) -> None:
     state.observed_s += passed_s
     for name, worker in list(state.workers.items()):
         state.figures.worker_s[worker.shape.pool][not worker.attempts] += passed_s
+        if serving.is_idle(worker):
+            state.figures.replica_idle_s[worker.shape.pool][not worker.attempts] += passed_s
         if now_s - worker.last_seen_s > state.settings.watchdog_s:
             workers.lost(state, name, "no synchronisation within the watchdog", now_s)
         else:

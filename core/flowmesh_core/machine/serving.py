@@ -97,6 +97,12 @@ def count(worker: Worker) -> int:
     return len({*listed, *states} - failed)
 
 
+def is_idle(worker: Worker) -> bool:
+    """Returns whether a worker has replicas, none of them with a call."""
+    states = worker.replica_states.values()
+    return bool(states) and not any(state.calls for state in states)
+
+
 def activities(worker: Worker) -> dict[str, Activity]:
     """Returns what the replicas that a worker was sent did since the last call of :func:`metered`.
 

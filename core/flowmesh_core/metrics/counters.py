@@ -93,6 +93,7 @@ class MachineCounters:
         took_s: by pool, seconds from there to the end of the attempt.
         error: by engine, how far predicted run times were off, as a share of the longer one.
         worker_s: by pool, seconds of busy workers and of idle ones.
+        replica_idle_s: of those, of workers with replicas of services of which none had a call.
     """
 
     shares: dict[tuple[str, str, str], UsageShare] = field(default_factory=dict)
@@ -113,6 +114,9 @@ class MachineCounters:
     took_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
     error: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_errors))
     worker_s: defaultdict[str, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
+    )
+    replica_idle_s: defaultdict[str, list[float]] = field(
         default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
     )
     _tenants: LabelLimiter = field(init=False)

@@ -110,6 +110,12 @@ class OpenAiRequest:
         """Whether the response is a stream of events."""
         return bool(self.body.get("stream"))
 
+    @property
+    def answers(self) -> int:
+        """How many answers are made: ``n`` for each prompt."""
+        prompt = self.body.get("prompt")
+        return int(self.body.get("n", 1)) * (len(prompt) if isinstance(prompt, list) else 1)
+
 
 def check_request(path: str, body: Any, *, streams: bool = True) -> OpenAiRequest:
     """Checks the body of a request.

@@ -82,6 +82,49 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
     cap: int = 0
 
 
+class CallTimes(msgspec.Struct, array_like=True):
+    """What the calls of a replica have taken that have ended, in sums.
+
+    Attributes:
+        calls: how many.
+        queue_s: seconds from their arrival at the worker until they began.
+        compute_s: seconds from there to their end.
+        batches: in which they ran; an engine that batches by itself has one for each call.
+        batched: calls of those batches; of such an engine, those that ran as each call began.
+    """
+
+    calls: int = 0
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+    batches: int = 0
+    batched: int = 0
+
+    def add(self, other: "CallTimes") -> None:
+        """Adds those of other calls."""
+        self.calls += other.calls
+        self.queue_s += other.queue_s
+        self.compute_s += other.compute_s
+        self.batches += other.batches
+        self.batched += other.batched
+
+    def take(self) -> "CallTimes":
+        """Returns the sums, which begin anew."""
+        taken = CallTimes(self.calls, self.queue_s, self.compute_s, self.batches, self.batched)
+        self.calls = self.batches = self.batched = 0
+        self.queue_s = self.compute_s = 0.0
+        return taken
+
+    def since(self, before: "CallTimes") -> "CallTimes":
+        """Returns what was added since an earlier state of the same sums."""
+        return CallTimes(
+            self.calls - before.calls,
+            self.queue_s - before.queue_s,
+            self.compute_s - before.compute_s,
+            self.batches - before.batches,
+            self.batched - before.batched,
+        )
+
+
 class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
     """A hub's first frame.
 
@@ -126,11 +169,13 @@ class ReplicaLoads(msgspec.Struct, frozen=True, array_like=True, tag="loads"):
             last report, by tier: ``reference`` counts values, of which no byte moved.
         dropped_values: values that joins of this hub have dropped since the last report, by reason;
             one router gets them.
+        times: of the calls that have ended since the last report, by replica; one router gets them.
     """
 
     replicas: tuple[ReplicaLoad, ...]
     passed_bytes: dict[str, int] = {}
     dropped_values: dict[str, int] = {}
+    times: dict[str, CallTimes] = {}
 
 
 class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hello"):
@@ -391,13 +436,18 @@ class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
 
 
 class ComponentProfile(msgspec.Struct, frozen=True, array_like=True):
-    """What a host has measured of a component; fields as of ``ReplicaLoad``."""
+    """What a host has measured of a component; fields as of ``ReplicaLoad``.
+
+    Attributes:
+        times: of all its calls since the host began.
+    """
 
     component: str
     queued: int
     cap: int
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
+    times: CallTimes = msgspec.field(default_factory=CallTimes)
 
 
 class ComponentProfiles(msgspec.Struct, frozen=True, array_like=True, tag="profiles"):

@@ -7,7 +7,9 @@ class ServiceCondition(StrEnum):
     """Condition types, for ``kubectl wait --for=condition=...``."""
 
     ACCEPTED = "Accepted"  # the spec is valid, and is served or will be
-    READY = "Ready"  # every component has a replica that takes requests
+    READY = (
+        "Ready"  # every component has a replica that takes requests, also with fewer than its least
+    )
     MEETS_SLO = "MeetsSlo"  # few enough replies are late; where the service has a latency target
 
 
@@ -20,5 +22,5 @@ class ServiceReason(StrEnum):
     UNAVAILABLE = "Unavailable"  # not Accepted yet: the store does not answer; tried again
     IMPORTING = "Importing"  # not Ready: its models are being imported
     IMPORT_FAILED = "ImportFailed"  # not Ready: the message says why its models are not there
-    REPLICAS_READY = "ReplicasReady"  # Ready: as many replicas as wanted
+    REPLICAS_READY = "ReplicasReady"  # Ready: each component has at least its least number
     REPLICAS_MISSING = "ReplicasMissing"  # the message says why, in the engine's words

@@ -7,6 +7,7 @@ before.
 """
 
 import asyncio
+import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
@@ -31,6 +32,7 @@ from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.calls.reply_queue import Reply, ReplyQueue
 from flowmesh_serving.errors import lost_replica, no_replica, path_not_served, replicas_full
 from flowmesh_serving.links.hub_link import Defect, HubLink
+from flowmesh_serving.time_sums import SecondsSum
 
 _MS = 1000
 _SUCCESS = 200
@@ -75,7 +77,11 @@ class PendingCall:
 
 
 class Calls:
-    """All calls of a router to services of one engine."""
+    """All calls of a router to services of one engine.
+
+    Attributes:
+        route_times: in which their replicas were chosen.
+    """
 
     def __init__(self, replicas: ReplicaTable, replica_wait_s: float) -> None:
         """Sends calls to these replicas.
@@ -86,6 +92,7 @@ class Calls:
         """
         self.replicas = replicas
         self.arrivals = ReplicaArrivals(replica_wait_s)
+        self.route_times = SecondsSum()
         self._pending: dict[str, PendingCall] = {}
 
     @property
@@ -205,8 +212,10 @@ class Calls:
                 return None
 
     def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
-        call = pending.call
-        return self.replicas.choose(pending.service, call.path, tried, call.call_id, pending.key)
+        call, began_s = pending.call, time.perf_counter()
+        chosen = self.replicas.choose(pending.service, call.path, tried, call.call_id, pending.key)
+        self.route_times.observe(time.perf_counter() - began_s)
+        return chosen
 
     @staticmethod
     def _detach(pending: PendingCall) -> None:

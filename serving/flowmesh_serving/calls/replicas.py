@@ -27,6 +27,11 @@ class RoutedReplica:
     candidate: Candidate
     load: ReplicaLoad
 
+    @property
+    def component(self) -> str:
+        """The component, by the name that the control plane gave the replica."""
+        return self.candidate.replica_id.removeprefix(f"{self.load.service}/").partition("/")[0]
+
 
 @dataclass(slots=True)
 class ReplicaTable:
@@ -105,6 +110,15 @@ class ReplicaTable:
     def _changed(self) -> None:
         self.changes += 1
         self._places.clear()
+
+    def batch_caps(self) -> dict[tuple[str, str], int]:
+        """Returns, by service and component, the largest batch; of an engine, calls at once."""
+        found: dict[tuple[str, str], int] = {}
+        for service, replicas in self._by_service.items():
+            for replica in replicas.values():
+                key, cap = (service, replica.component), replica.load.cap or replica.load.calls_max
+                found[key] = max(found.get(key, 0), cap)
+        return found
 
     def count(self, service: str) -> int:
         """Returns how many replicas of a service take calls."""

@@ -141,7 +141,9 @@ class OpenAiEndpoints:
                 outcome = _CANCELLED
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
-                answering = _Answering(by_aiohttp, self._calls, metrics, self._limits)
+                answering = _Answering(
+                    by_aiohttp, self._calls, metrics, self._limits, checked.answers
+                )
                 service = caller.service.service
                 key = self._key(checked, caller)
                 response, outcome = await answering.run(service, call, key, began_s)
@@ -233,11 +235,13 @@ class _Answering:
         calls: Calls,
         metrics: ServiceMetrics,
         limits: HttpLimits,
+        answers: int,
     ) -> None:
         self._request = request
         self._calls = calls
         self._metrics = metrics
         self._limits = limits
+        self._answers = answers
         self.ended: CallEnded | None = None
 
     async def run(
@@ -283,6 +287,7 @@ class _Answering:
             }
         )
         assert self._request is not None, "a hub streams only what was asked as a stream"
+        began_s = time.monotonic()
         await response.prepare(self._request)
         try:
             ended = await self._pass_on(pending, first, response)
@@ -293,6 +298,7 @@ class _Answering:
         except ConnectionError:
             return response, _CANCELLED
         self._count(ended)
+        self._count_token_times(ended, time.monotonic() - began_s)
         with contextlib.suppress(ConnectionError):
             if ended.outcome != OK:
                 await response.write(_error_event(ended))
@@ -324,6 +330,12 @@ class _Answering:
         self.ended = ended
         self._metrics.figures.tokens_in += ended.tokens_in
         self._metrics.figures.tokens_out += ended.tokens_out
+
+    def _count_token_times(self, ended: CallEnded, seconds: float) -> None:
+        """Counts the time of a token after the first; answers of one request are made at once."""
+        following = ended.tokens_out / self._answers - 1
+        if ended.outcome == OK and following > 0:
+            self._metrics.figures.tpot.observe(seconds / following)
 
 
 def _error_event(ended: CallEnded) -> bytes:

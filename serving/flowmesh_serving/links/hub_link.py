@@ -27,6 +27,7 @@ from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     CallEnded,
     CallRefused,
+    CallTimes,
     FromRouter,
     HubHello,
     LinkRenewed,
@@ -64,6 +65,7 @@ _CALLS_MAX = 1 << 16
 _PATHS_MAX = 64
 _SIZES_MAX = 256
 _BATCH_S_MAX = 86_400.0
+_CALLS_IN_REPORT_MAX, _SECONDS_IN_REPORT_MAX = 1 << 32, 1e9
 _NAME_CHARS = 500
 _PEER_CHARS = 16
 _PORT = re.compile(r"tls:([1-9][0-9]{3,4})")
@@ -217,7 +219,9 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         replicas = loads.replicas
         if not self._loads.allows(self._heard_s):
             self._breach(f"more than {LOADS_PER_S} reports a second")
-        elif len(replicas) > REPLICAS_MAX or not all(map(_is_valid, replicas)):
+        elif len(replicas) > REPLICAS_MAX or not all(
+            (*map(_is_valid, replicas), *map(_are_times, loads.times.values()))
+        ):
             self._breach("a report that no hub makes")
         else:
             permitted = msgspec.structs.replace(loads, replicas=self._permitted(replicas))
@@ -419,6 +423,15 @@ def _is_valid(load: ReplicaLoad) -> bool:
         and 0 <= load.cap <= _CALLS_MAX
         and _is_profile(load.sizes, load.seconds)
         and all(len(text) <= _NAME_CHARS for text in names)
+    )
+
+
+def _are_times(times: CallTimes) -> bool:
+    """Returns whether calls can have taken so much between two reports."""
+    counts = (times.calls, times.batches, times.batched)
+    seconds = (times.queue_s, times.compute_s)
+    return all(0 <= n <= _CALLS_IN_REPORT_MAX for n in counts) and all(
+        0 <= each_s <= _SECONDS_IN_REPORT_MAX for each_s in seconds
     )
 
 

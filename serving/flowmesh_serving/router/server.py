@@ -80,7 +80,7 @@ class RouterServer:
         )
         self._refused_hubs = RefusedHubs()
         self._recent_links = RecentLinks()
-        self._metrics = RouterMetrics()
+        self._metrics = RouterMetrics((self._calls.route_times, self._staged.route_times))
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
         self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
@@ -232,7 +232,8 @@ class RouterServer:
     async def _show_metrics(self, _: web.Request) -> web.Response:
         counts = {name: self._replicas.count(name) for name in self._services.names}
         self._metrics.count_dropped(self._staged.take_dropped())
-        return web.Response(body=self._metrics.text(counts), content_type="text/plain")
+        text = self._metrics.text(counts, self._replicas.batch_caps())
+        return web.Response(body=text, content_type="text/plain")
 
     async def _refresh(self) -> None:
         if self._control is not None:

@@ -29,6 +29,11 @@ class HubFrames:
             self._calls.arrivals.happened()
         self._metrics.count_passed(loads.passed_bytes)
         self._metrics.count_dropped(loads.dropped_values)
+        for load in loads.replicas if loads.times else ():
+            replica = self._replicas.of(load.service).get(load.replica_id)
+            times = loads.times.get(load.replica_id)
+            if replica is not None and replica.link is link and times is not None:
+                self._metrics.count_times(load.service, replica.component, times)
 
     def reply(self, link: HubLink, message: FromHubCall) -> Defect:
         """See ``HubListener.reply``."""

@@ -5,6 +5,7 @@ again once, under a higher version, and computed again; values of the old route 
 request is computed at least once and answered at most once.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -39,6 +40,7 @@ from flowmesh_serving.calls.replicas import ReplicaTable, RoutedReplica
 from flowmesh_serving.errors import no_replica
 from flowmesh_serving.links.hub_link import Defect, HubLink
 from flowmesh_serving.stages.peer_addresses import PeerAddresses
+from flowmesh_serving.time_sums import SecondsSum
 
 UNROUTED = RequestRoute(0, ())
 _OUTCOMES = frozenset({DEADLINE, FULL, LOST, UNKNOWN_REPLICA})
@@ -95,10 +97,15 @@ class _LinkedRoute(NamedTuple):
 
 
 class StagedRequests:
-    """All requests of a router to services with stages."""
+    """All requests of a router to services with stages.
+
+    Attributes:
+        route_times: in which their replicas were chosen.
+    """
 
     def __init__(self, replicas: ReplicaTable) -> None:
         """Routes to these replicas."""
+        self.route_times = SecondsSum()
         self._replicas = replicas
         self._pending: dict[str, PendingRequest] = {}
         self._joins = JoinTable[bytes]()
@@ -250,7 +257,9 @@ class StagedRequests:
 
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
+        began_s = time.perf_counter()
         route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
+        self.route_times.observe(time.perf_counter() - began_s)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
         pending.relayed.clear()
         self._joins.open(pending.request_id, version, {REPLY: pending.graph.reply_needs})

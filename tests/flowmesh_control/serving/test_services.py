@@ -265,6 +265,30 @@ async def test_a_replica_that_does_not_load_shows_the_engines_words_until_it_is_
     await api.until(lambda s: s.phase == "Ready")
 
 
+async def test_a_service_below_its_least_number_is_degraded_and_ready_while_it_answers(
+    found: Place, folder: Path
+) -> None:
+    """Who waits for Ready wants answers; the phase and the reason say that replicas are missing."""
+    api, worker = Api(found), await join(found)
+    llm = {
+        "uses": "llm.generate",
+        "inputs": {"model": "inputs.base"},
+        "replicas": {"min": 2, "max": 2},
+    }
+    await api.apply(service(components={"llm": llm}))
+    await imported(found, worker, folder)
+    await until(lambda: worker.replicas)
+    (one,) = worker.replicas or ()
+    await worker.sync(replicas=(state_of(one),))
+    status = await api.until(lambda s: s.phase == "Degraded")
+    ready = status.conditions[-1]
+    assert (ready.type, ready.status, ready.reason) == ("Ready", "True", "ReplicasMissing")
+    assert (status.replicas[0].ready, status.replicas[0].wanted) == (1, 2)
+    await worker.sync(replicas=(state_of(one, "failed", reason="no memory"),))
+    status = await api.until(lambda s: s.phase == "Loading")
+    assert status.conditions[-1].status == "False"
+
+
 async def test_a_service_is_ready_once_a_worker_has_an_affinity_group_as_a_whole(
     found: Place,
 ) -> None:

@@ -323,3 +323,27 @@ def test_receipts_services_and_fabric_are_the_bill_at_all_times(seed: int) -> No
     book = world.machine.state.book
     assert book.bill_nanousd == book.receipts_nanousd + book.services_nanousd + book.fabric_nanousd
     assert book.services_nanousd > 0
+
+
+# -- what can be seen ----------------------------------------------------------------------------
+
+
+def test_the_time_in_which_no_replica_has_a_call_is_used_by_attempts_or_unused() -> None:
+    world, one, two = World(), replica("t/a", 1000), replica("t/b", 1000)
+    world.join("w", "without", replicas=())
+    planned(world, w=(one, two))
+    world.serves("w", state_of(one), state_of(two))
+    world.tick(1.0)  # from then on time is counted
+    idle_s = world.machine.state.figures.replica_idle_s["default"]
+    idle_s[:] = [0.0, 0.0]
+    world.tick(4.0)
+    assert idle_s == [0.0, 4.0], "the worker without a replica does not count"
+    sized(world, 500, count=2)
+    world.tick(0.0)
+    for attempt in world.attempts():
+        world.begin(attempt.attempt_id)
+    world.tick(3.0)
+    assert idle_s == [3.0, 4.0]
+    world.serves("w", state_of(one, calls=1), state_of(two))
+    world.tick(2.0)
+    assert idle_s == [3.0, 4.0]

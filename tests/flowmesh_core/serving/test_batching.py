@@ -2,7 +2,7 @@
 
 import random
 
-from flowmesh_core.serving.plan.batch_caps import batch_cap, sequence_cap
+from flowmesh_core.serving.plan.batch_caps import batch_cap
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
@@ -82,9 +82,3 @@ def test_a_profile_that_falls_and_rises_again_is_read_to_its_end() -> None:
     kernel = BatchProfile.of({1: 2.4e-3, 2: 8.5e-3, 8: 10e-3, 32: 18e-3})
     assert kernel.knee() == 32
     assert batch_cap(kernel, 0.1, 64) == 32
-
-
-def test_the_cap_of_an_engine_keeps_its_steps_within_the_target_of_a_token() -> None:
-    cap = sequence_cap(0.010, 0.001, 0.050)
-    assert 0.010 + cap * 0.001 <= 0.9 * 0.050 < 0.010 + (cap + 1) * 0.001
-    assert sequence_cap(1.0, 0.001, 0.050) == 1

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from flowmesh_core.protocol.serving import (
     CallEnded,
     CallHostHello,
     CallRefused,
+    CallTimes,
     ComponentCall,
     ComponentProfile,
     ComponentProfiles,
@@ -59,12 +60,28 @@ class _Waiting:
 
     Attributes:
         passed: values that it names; none once it runs, so that the host frees their memory.
+        times: of the calls of its replica; None where the host counts them.
+        began_s: when it began to run.
+        running: calls that ran then, this one too.
     """
 
     call: HostCall
     passed: Mapping[str, StageBytes]
     reply: Callable[[ToCaller], None]
     deadline_s: float
+    arrived_s: float
+    times: CallTimes | None
+    began_s: float = 0.0
+    running: int = 0
+
+    def count(self, now_s: float) -> None:
+        """Counts a call that has ended among those of its replica."""
+        if (times := self.times) is not None:
+            times.calls += 1
+            times.queue_s += self.began_s - self.arrived_s
+            times.compute_s += now_s - self.began_s
+            times.batches += 1
+            times.batched += self.running
 
 
 class InstanceLink:
@@ -93,6 +110,7 @@ class InstanceLink:
         self._channel: Channel[FromCallHost] | None = None
         self._descriptors: DescriptorSocket | None = None
         self._ready = asyncio.Event()
+        self._times: dict[str, CallTimes] = {}
         self._expiry: asyncio.TimerHandle | None = None
 
     async def connect(self, path: str) -> bool:
@@ -143,6 +161,7 @@ class InstanceLink:
         call: HostCall,
         reply: Callable[[ToCaller], None],
         passed: Mapping[str, StageBytes] = _NOTHING,
+        times: CallTimes | None = None,
     ) -> None:
         """Runs a call, lets it wait, or refuses it.
 
@@ -150,8 +169,10 @@ class InstanceLink:
             call: with salt and priority set.
             reply: sends a frame to the call's router.
             passed: values that the call names.
+            times: what the call takes is added to them; None where the host counts it.
         """
-        deadline_s = self._loop.time() + call.budget_ms / _MS
+        now_s = self._loop.time()
+        deadline_s = now_s + call.budget_ms / _MS
         admission = self._queue.add(call.call_id, deadline_s, call.tenant)
         if admission is CallAdmission.FULL:
             displaced = self._queue.displaced_by(call.tenant)
@@ -162,7 +183,8 @@ class InstanceLink:
             self._remove(displaced)
             refused(CallRefused(displaced, FULL))
             admission = self._queue.add(call.call_id, deadline_s, call.tenant)
-        waiting = self._calls[call.call_id] = _Waiting(call, passed, reply, deadline_s)
+        waiting = _Waiting(call, passed, reply, deadline_s, now_s, times)
+        self._calls[call.call_id] = waiting
         self._expire_at(deadline_s)
         if admission is CallAdmission.RUNS:
             self._run(waiting, call)
@@ -172,6 +194,10 @@ class InstanceLink:
         """Lets a stream go on."""
         if credit.call_id in self._calls:
             self._send(credit)
+
+    def take_times(self, component: str) -> CallTimes | None:
+        """Returns what the host has counted of a component's calls since the last time."""
+        return self._times.pop(component, None)
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that the host keeps."""
@@ -193,6 +219,7 @@ class InstanceLink:
     def _run(self, waiting: _Waiting, call: HostCall) -> None:
         """Sends a call with its values; refuses it where these cannot pass now."""
         passed, waiting.passed = waiting.passed, _NOTHING
+        waiting.began_s, waiting.running = self._loop.time(), self.running
         if passed and isinstance(call, ComponentCall) and self._descriptors is not None:
             sent = dict(call.passed)
             try:
@@ -221,17 +248,26 @@ class InstanceLink:
                 if message.value is not None:
                     ended = self._with_value(message)  # also where the call is not wanted any more
                 if (waiting := self._calls.get(message.call_id)) is not None:
+                    waiting.count(self._loop.time())
                     self._remove(message.call_id)
                     waiting.reply(ended)
             case Piece():
                 if (waiting := self._calls.get(message.call_id)) is not None:
                     waiting.reply(message)
             case ComponentProfiles():
+                self._add_times(message.profiles)
                 self.profiles = {one.component: one for one in message.profiles}
                 self._changed()
             case CallHostHello():
                 self.paths, self._engine_max = message.paths, message.calls_max
                 self._ready.set()
+
+    def _add_times(self, profiles: Iterable[ComponentProfile]) -> None:
+        """Adds what calls of components have taken since the host's last report."""
+        for one in profiles:
+            before = self.profiles.get(one.component)
+            since = one.times if before is None else one.times.since(before.times)
+            self._times.setdefault(one.component, CallTimes()).add(since)
 
     def _with_value(self, ended: CallEnded) -> CallEnded:
         """Returns the end of a call with the value that was passed; a wrong one fails the call."""

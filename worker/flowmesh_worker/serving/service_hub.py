@@ -8,7 +8,7 @@ import itertools
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -22,6 +22,7 @@ from flowmesh_core.protocol.serving import (
     Abort,
     CallEnded,
     CallRefused,
+    CallTimes,
     Credit,
     EndRequest,
     HubHello,
@@ -53,6 +54,14 @@ class _Replica:
     calls: int = 0
     tokens: int = 0
     is_withdrawn: bool = False
+    times: CallTimes = field(default_factory=CallTimes)
+
+    def take_times(self) -> CallTimes:
+        """Returns what its calls have taken that have ended since the last time."""
+        taken = self.times.take()
+        if (of_host := self.instance.take_times(self.admitted.component)) is not None:
+            taken.add(of_host)
+        return taken
 
 
 @dataclass(slots=True, eq=False)
@@ -236,7 +245,8 @@ class ServiceHub:
         for replica in replicas:
             replica.calls += 1
         self._used_by(replicas)
-        routed.instance.add(call, self._reply, passed)
+        times = replicas[0].times if isinstance(call, ServiceCall) else None
+        routed.instance.add(call, self._reply, passed, times)
         return ""
 
     def abort(self, call_id: str) -> None:
@@ -306,10 +316,14 @@ class ServiceHub:
 
     def _report(self) -> None:
         self._report_timer = None
-        loads, dropped = self._loads(), self._stages.take_dropped()
+        loads, dropped, times = self._loads(), self._stages.take_dropped(), self._take_times()
         for link in itertools.chain.from_iterable(g.links for g in self._routers.values()):
-            link.defer(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped))
-            dropped = {}
+            link.defer(ReplicaLoads(loads, self._stages.take_passed_bytes(link), dropped, times))
+            dropped, times = {}, {}
+
+    def _take_times(self) -> dict[str, CallTimes]:
+        taken = ((i, r.take_times()) for i, r in self._replicas.items() if not r.is_withdrawn)
+        return {replica_id: times for replica_id, times in taken if times.calls}
 
     def _used_by(self, replicas: Sequence[_Replica]) -> None:
         self._used.update(replicas)

@@ -1,9 +1,6 @@
-"""How many calls an instance takes at once."""
+"""How large the batches of a component may be."""
 
 from flowmesh_core.serving.profile import BatchProfile
-
-HEADROOM = 0.9
-"""Of the target of a token: the rest is for what a step's prediction leaves out."""
 
 
 def batch_cap(profile: BatchProfile, target_s: float, memory_cap: int) -> int:
@@ -21,15 +18,3 @@ def batch_cap(profile: BatchProfile, target_s: float, memory_cap: int) -> int:
     """
     upper = min(memory_cap, profile.knee())
     return max((b for b in range(1, upper + 1) if profile.at(b) <= target_s), default=1)
-
-
-def sequence_cap(step_base_s: float, step_per_sequence_s: float, token_target_s: float) -> int:
-    """Returns how many sequences an engine with continuous batching may decode at once.
-
-    Args:
-        step_base_s: the part of a decoding step that does not depend on the number of sequences.
-        step_per_sequence_s: what each of them adds, above 0.
-        token_target_s: the latency target of one token.
-    """
-    room_s = HEADROOM * token_target_s - step_base_s
-    return max(1, int(room_s / step_per_sequence_s))

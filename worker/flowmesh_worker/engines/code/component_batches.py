@@ -13,7 +13,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
-from flowmesh_core.protocol.serving import ComponentCall, ComponentProfile
+import msgspec
+
+from flowmesh_core.protocol.serving import CallTimes, ComponentCall, ComponentProfile
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
@@ -92,6 +94,7 @@ class _Component:
     measured: bool = False
     queue: dict[str, _Waiting] = field(default_factory=dict)
     finish_s: float = 0.0
+    times: CallTimes = field(default_factory=CallTimes)
 
     @property
     def cap(self) -> int:
@@ -142,7 +145,14 @@ class ComponentBatches:
     def profiles(self) -> tuple[ComponentProfile, ...]:
         """Returns what was measured of each component."""
         return tuple(
-            ComponentProfile(name, len(c.queue), c.cap, c.profile.sizes, c.profile.seconds)
+            ComponentProfile(
+                name,
+                len(c.queue),
+                c.cap,
+                c.profile.sizes,
+                c.profile.seconds,
+                msgspec.structs.replace(c.times),  # these go on
+            )
             for name, c in self._components.items()
         )
 
@@ -277,7 +287,9 @@ class ComponentBatches:
                 if not one.result.done():
                     one.result.set_exception(error)
             return
-        seconds = self._loop.time() - began_s
+        seconds, size = self._loop.time() - began_s, len(members)
+        queue_s = sum(began_s - one.arrived_s for one in members)
+        self._components[name].times.add(CallTimes(size, queue_s, size * seconds, 1, size))
         self._busy_s += seconds
         self._background_s += seconds if background else 0.0
         if all(result.kind is ResultKind.OK for result in results):

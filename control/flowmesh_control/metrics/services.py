@@ -1,0 +1,60 @@
+"""Metrics of services' replicas, as the control plane places them.
+
+Routers have the metrics of requests.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.core import Metric
+
+from flowmesh_api.v1.services import ServiceStatus
+from flowmesh_control.metrics.families import counters, gauges
+from flowmesh_core.machine.state import State
+from flowmesh_core.metrics.label_limits import OTHER
+
+SERVICES_MAX = 200
+WANTED = "wanted"
+STATES = (WANTED, "fetching", "loading", "ready", "failed", "closing")
+
+
+def replicas(services: Iterable[ServiceStatus], state: State) -> Iterator[Metric]:
+    """Yields how many replicas each service should have, and has by state."""
+    rows: Counter[tuple[str, str]] = Counter()
+    for number, service in enumerate(sorted(services, key=lambda s: (s.namespace, s.name))):
+        label = f"{service.namespace}/{service.name}" if number < SERVICES_MAX else OTHER
+        found = _states(service, state)
+        rows.update({(label, name): found[name] for name in STATES})
+    yield gauges(
+        "flowmesh_service_replicas_by_state",
+        "Replicas of a service that there should be (wanted), and those that workers report.",
+        ["service", "state"],
+        sorted(rows.items()),
+    )
+
+
+def idle(state: State) -> Iterator[Metric]:
+    """Yields the time in which workers with replicas had no call, since this leader began."""
+    yield counters(
+        "flowmesh_replica_idle_seconds",
+        "Seconds of workers whose replicas had no call, by whether attempts used them.",
+        ["pool", "state"],
+        [
+            ((pool, name), seconds)
+            for pool in state.figures.worker_s
+            for name, seconds in zip(
+                ("used", "unused"), state.figures.replica_idle_s[pool], strict=True
+            )
+        ],
+    )
+
+
+def _states(service: ServiceStatus, state: State) -> Counter[str]:
+    """Returns the replicas of a service by state."""
+    found: Counter[str] = Counter({WANTED: sum(r.wanted for r in service.replicas)})
+    for component in service.replicas:
+        for replica_id, name in component.placed.items():
+            worker = state.workers.get(name)
+            if worker is not None and replica_id in worker.replica_states:
+                found[worker.replica_states[replica_id].state] += 1
+    return found
