@@ -28,6 +28,7 @@ from flowmesh_core.protocol.messages import (
     WorkerShape,
 )
 from flowmesh_core.protocol.results import Artifact, Usage
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_core.units import Digest
 
 
@@ -202,6 +203,7 @@ REPLICA = ServingReplica(
     opening=PREWARM,
     calls_max=16,
     salts={"team-a": "salt-a"},
+    timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
 )
 REPLICA_STATE = ServingReplicaState(
     replica_id="team-a/ask/llm/r1/0",

@@ -5,6 +5,7 @@ from typing import Any
 from flowmesh_core.protocol import serving
 from flowmesh_core.stages.route import RequestRoute, StageRoute
 from flowmesh_core.stages.service_graph import ServiceGraph, Stage
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc import hub_frames
 
 _LOAD = serving.ReplicaLoad(
@@ -147,6 +148,7 @@ TO_CALL_HOST: dict[str, Any] = {
                 slo_ms=2000,
             ),
         ),
+        timing=StageTiming(target_s=0.5, visits=2, rest_s=0.25),
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }
@@ -198,6 +200,7 @@ TO_HUB: dict[str, Any] = {
         salts={"team-a": "salt"},
         halvings=1,
         component="llm",
+        timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

@@ -107,7 +107,7 @@ class CapacityCurves:
                 is_ours = (replica.service, replica.component) == (service, component)
                 if is_ours and planned is not None and state is not None and state.state == _READY:
                     found += self._replica(replica, planned, name, device_class)
-        return PlannedStage(tuple(found))
+        return PlannedStage(tuple(found), component=component)
 
     def _replica(
         self, replica: ServingReplica, planned: PlannedComponent, worker: str, device_class: str

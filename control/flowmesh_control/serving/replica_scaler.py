@@ -113,7 +113,7 @@ class ReplicaScaler:
             )
         self.components = {c.demand.key: c for s in services for c in s.components}
         before = self.made
-        state = ServingState(services, fleet, before.counts, before.placement.moves)
+        state = ServingState(services, fleet, before.counts, before.placement.moves, before.timings)
         self.made = plan(state, now_s)
         return self.made.placement
 

@@ -40,6 +40,7 @@ from flowmesh_api.v1.fabric import EngineVersion as EngineVersion  # noqa: PLC04
 from flowmesh_api.v1.fabric import WorkerShape as WorkerShape  # noqa: PLC0414
 from flowmesh_core.decoding import decode
 from flowmesh_core.protocol.results import Artifact, Usage
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_core.units import Digest
 
 PROTOCOL_VERSION = 2
@@ -178,6 +179,7 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
         opening: what its engine host loads.
         calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
+        timings: by stage that calls it, what a call may take.
     """
 
     replica_id: str
@@ -187,6 +189,7 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     opening: PrewarmSpec
     calls_max: int = 0
     salts: dict[str, str] = {}
+    timings: dict[str, StageTiming] = {}
 
     @property
     def code_tenant(self) -> str:

@@ -28,6 +28,7 @@ import msgspec
 
 from flowmesh_core.stages.route import RequestRoute
 from flowmesh_core.stages.service_graph import ServiceGraph
+from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming
 
 SERVING_VERSION = 1
 FRAME_BYTES_MAX = 64 << 20
@@ -413,6 +414,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         wants_value: whether a component of another host needs the result.
         then: calls that the host runs after this one, each with the value of the one before. The
             chain has this call's id, and ends with its last call or the first that fails.
+        timing: what it may take.
     """
 
     call_id: str
@@ -427,6 +429,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     passed: dict[str, PassedValue] = {}
     wants_value: bool = False
     then: "tuple[ComponentCall, ...]" = ()
+    timing: StageTiming = UNTIMED
 
 
 class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):

@@ -1,6 +1,6 @@
 """The measured time of a component's batches, by batch size."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -63,6 +63,22 @@ class BatchProfile(msgspec.Struct, frozen=True):
         low, high = self.sizes[after - 1], self.sizes[after]
         share = (batch - low) / (high - low)
         return self.seconds[after - 1] * (1 - share) + self.seconds[after] * share
+
+    def largest_within(self, seconds: float, cap: int) -> int:
+        """Returns the largest batch up to ``cap`` that takes at most so long; 1 where none does.
+
+        All sizes are looked at: a larger batch may be faster than a smaller one.
+        """
+        top = cap
+        for low, low_s in zip(reversed(self.sizes), reversed(self.seconds), strict=True):
+            if low > top:
+                continue
+            if self.at(top) <= seconds:
+                return top
+            if low_s <= seconds:  # from there to the top the time only rises
+                return low + bisect_right(range(low, top + 1), seconds, key=self.at) - 1
+            top = low
+        return 1
 
     def best_rate(self, cap: int) -> float:
         """Returns the most requests per second that batches up to ``cap`` reach."""

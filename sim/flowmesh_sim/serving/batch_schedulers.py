@@ -7,7 +7,6 @@ from typing import Protocol
 from flowmesh_core.serving.queue.batching import FormedBatch, form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
 from flowmesh_core.serving.queue.neustream import (
-    batch_limit,
     form_batch_by_budget,
     form_batch_by_remaining_work,
 )
@@ -111,7 +110,8 @@ class NeuStreamScheduler:
     ) -> Choice:
         """See :class:`BatchScheduler`: a waiting decoding goes first."""
         if decode:
-            limit = batch_limit(self.model.decode, self.scale * self.model.decode.at(1), DECODE_CAP)
+            profile = self.model.decode
+            limit = profile.largest_within(self.scale * profile.at(1), DECODE_CAP)
             return Choice(DECODE, tuple(decode[:limit]), ())
         formed = self._denoise(denoise, now_s)
         return Choice(DENOISE if formed.calls else "", formed.calls, formed.late)
@@ -119,7 +119,7 @@ class NeuStreamScheduler:
     def _denoise(self, waiting: Sequence[WaitingCall], now_s: float) -> FormedBatch:
         profile = self.model.denoise
         target_s = self.denoise_target * self.scale * profile.at(1)
-        limit = batch_limit(profile, target_s, DENOISE_CAP)
+        limit = profile.largest_within(target_s, DENOISE_CAP)
         if self.by_budget:
             return form_batch_by_budget(waiting, limit)
         return form_batch_by_remaining_work(waiting, profile, limit, self.margin_s, now_s)

@@ -98,6 +98,45 @@ def test_a_stage_that_is_not_measured_yet_counts_as_nothing() -> None:
     assert fast.scaler.made.problems == {}
 
 
+def timing_of(replica: ServingReplica, stage: str) -> tuple[float, ...]:
+    """What a replica's only stage has."""
+    assert replica.timings.keys() == {stage}
+    return msgspec.structs.astuple(replica.timings[stage])
+
+
+def test_replicas_take_the_split_and_the_time_of_later_stages_to_their_workers() -> None:
+    scene = Scene(latency_s=0.2)
+    scene.plan()
+    assert not any(r.timings for r in scene.scaler.made.placement.workers["w0"])
+    scene.report(50, 0.01, 0.03)
+    scene.plan()
+    read, rank = scene.scaler.made.placement.workers["w0"]
+    assert timing_of(read, "read") == pytest.approx((0.05, 1, 0.03))
+    assert timing_of(rank, "rank") == pytest.approx((0.15, 1, 0.0))
+
+
+def test_workers_are_told_of_other_timings_only_where_they_change_by_a_tenth() -> None:
+    scene = Scene(latency_s=0.2)
+    scene.report(50, 0.01, 0.03)
+    scene.plan()
+    before = scene.scaler.made.placement.workers
+    scene.report(51, 0.0101, 0.0301)
+    scene.plan()
+    assert scene.scaler.made.placement.workers == before
+    scene.report(52, 0.01, 0.04)
+    scene.plan()
+    read, _ = scene.scaler.made.placement.workers["w0"]
+    assert timing_of(read, "read") == pytest.approx((0.04, 1, 0.04))
+
+
+def test_a_service_without_a_target_or_with_one_that_cannot_be_kept_has_no_timings() -> None:
+    for latency_s in (0.0, 0.03):
+        scene = Scene(latency_s)
+        scene.report(50, 0.01, 0.03)
+        scene.plan()
+        assert not any(r.timings for r in scene.scaler.made.placement.workers["w0"])
+
+
 async def test_the_curve_says_what_is_missing_until_enough_is_measured() -> None:
     scene = Scene(latency_s=1.0)
     assert (await scene.curves.of(RECORD, None)).reason == "it has no release yet"

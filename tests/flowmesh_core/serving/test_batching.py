@@ -2,11 +2,14 @@
 
 import random
 
+import pytest
+
 from flowmesh_core.serving.plan.batch_caps import batch_cap
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 MARGIN_S = 0.01
 
 
@@ -67,6 +70,18 @@ def test_an_empty_queue_gives_an_empty_batch() -> None:
     formed = form_batch([], BatchProfile.of({1: 1.0}), 4, 0.0, 0.0)
     assert formed.calls == ()
     assert formed.late == ()
+
+
+@pytest.mark.parametrize("seed", [6, FRESH])
+def test_the_largest_batch_within_a_time_is_that_of_a_walk_over_all_sizes(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    rng = random.Random(seed)
+    for _ in range(3000):
+        sizes = sorted({1, *rng.choices(range(2, 40), k=rng.randint(0, 6))})
+        profile = BatchProfile.of({b: rng.uniform(0.5, 2.0) * (1 + 0.05 * b) for b in sizes})
+        cap, within_s = rng.randint(1, 60), rng.uniform(0.4, 5.0)
+        walked = [b for b in range(1, cap + 1) if profile.at(b) <= within_s]
+        assert profile.largest_within(within_s, cap) == max(walked, default=1)
 
 
 def test_a_cap_is_within_the_target_the_memory_and_the_knee() -> None:

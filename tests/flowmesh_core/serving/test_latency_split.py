@@ -1,11 +1,15 @@
 """The split of a latency target keeps the target on every path, and uses all of it on one."""
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import pytest
 
-from flowmesh_core.serving.plan.latency_split import Path, Variant, split_latency
+from flowmesh_core.serving.plan.latency_split import LatencySplit, Path, Variant, split_latency
+
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
+Split = Callable[[float, Sequence[Variant], Mapping[str, float]], LatencySplit]
 
 
 def random_paths(rng: random.Random) -> tuple[list[Path], dict[str, float]]:
@@ -36,26 +40,78 @@ def seconds(path: Path, each: Mapping[str, float]) -> float:
     return path.handoffs_s + sum(each[c] * v for c, v in path.visits.items())
 
 
-def test_every_path_keeps_the_target_and_the_tightest_uses_all_of_it() -> None:
-    rng = random.Random(20)
+def broken(seed: int, split_target: Split) -> int:
+    """In how many of 1,000 random services a split breaks a path, or leaves some of the target."""
+    rng, found = random.Random(seed), 0
     for _ in range(1000):
         paths, alone = random_paths(rng)
         least = max(seconds(p, alone) for p in paths)
         latency = least * rng.uniform(1.0001, 4)
-        split = split_latency(latency, [Variant(tuple(paths))], alone)
-        used = [seconds(p, split.target_s) for p in paths]
-        assert max(used) <= latency * (1 + 1e-9)
-        assert max(used) == pytest.approx(latency)
-        assert all(split.target_s[c] >= alone[c] * (1 - 1e-9) for c in alone)
-        assert split.problems == ()
+        split = split_target(latency, [Variant(tuple(paths))], alone)
+        used = max(seconds(p, split.target_s) for p in paths)
+        keeps = used == pytest.approx(latency, rel=1e-9)
+        enough = all(split.target_s[c] >= alone[c] * (1 - 1e-9) for c in alone)
+        found += not keeps or not enough or split.problems != ()
+    return found
 
 
-def test_a_target_below_the_least_time_of_a_path_is_always_reported() -> None:
-    rng = random.Random(21)
+def unreported(seed: int, split_target: Split) -> int:
+    """How many of 1,000 targets below the least time of a path are not reported."""
+    rng, found = random.Random(seed), 0
     for _ in range(1000):
         paths, alone = random_paths(rng)
         least = max(seconds(p, alone) for p in paths)
-        assert split_latency(least * 0.999, [Variant(tuple(paths))], alone).problems
+        found += not split_target(least * 0.999, [Variant(tuple(paths))], alone).problems
+    return found
+
+
+@pytest.mark.parametrize("seed", [20, FRESH])
+def test_every_path_keeps_the_target_and_the_tightest_uses_all_of_it(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    assert broken(seed, split_latency) == 0
+
+
+@pytest.mark.parametrize("seed", [21, FRESH])
+def test_a_target_below_the_least_time_of_a_path_is_always_reported(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    assert unreported(seed, split_latency) == 0
+
+
+def by_the_first_path(
+    latency_s: float, variants: Sequence[Variant], alone_s: Mapping[str, float]
+) -> LatencySplit:
+    """The mistake that a component has the share of one of its paths, not its least share."""
+    target_s: dict[str, float] = {}
+    for path in variants[0].paths:
+        of_path = split_latency(latency_s, [Variant((path,))], alone_s).target_s
+        target_s = {**of_path, **target_s}
+    return LatencySplit(target_s, ())
+
+
+def without_handoffs(
+    latency_s: float, variants: Sequence[Variant], alone_s: Mapping[str, float]
+) -> LatencySplit:
+    paths = (msgspec.structs.replace(p, handoffs_s=0.0) for p in variants[0].paths)
+    return split_latency(latency_s, [Variant(tuple(paths))], alone_s)
+
+
+def as_if_visited_once(
+    latency_s: float, variants: Sequence[Variant], alone_s: Mapping[str, float]
+) -> LatencySplit:
+    paths = (
+        msgspec.structs.replace(p, visits=dict.fromkeys(p.visits, 1)) for p in variants[0].paths
+    )
+    return split_latency(latency_s, [Variant(tuple(paths))], alone_s)
+
+
+@pytest.mark.parametrize("mistake", [by_the_first_path, without_handoffs, as_if_visited_once])
+def test_a_mistake_in_the_split_breaks_a_path(mistake: Split) -> None:
+    assert broken(20, mistake) > 100
+
+
+@pytest.mark.parametrize("mistake", [by_the_first_path, without_handoffs, as_if_visited_once])
+def test_a_mistake_in_the_split_leaves_a_target_unreported(mistake: Split) -> None:
+    assert unreported(21, mistake) > 100
 
 
 def test_the_problem_names_the_path_the_milliseconds_and_the_slowest_component() -> None:

@@ -1,15 +1,20 @@
 """NeuStream's batching against a reference written from the paper alone."""
 
 import random
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.serving.queue.batching import FormedBatch
 from flowmesh_core.serving.queue.neustream import (
-    batch_limit,
     form_batch_by_budget,
     form_batch_by_remaining_work,
 )
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
+FormBatch = Callable[[Sequence[WaitingCall], int], FormedBatch]
 Waiting = tuple[str, float, list[float]]
 """A request: its name, when it was issued, the targets of its modules up to this one."""
 
@@ -41,8 +46,9 @@ def random_targets(rng: random.Random) -> list[float]:
     return [rng.uniform(0, 0.6) for _ in range(rng.randint(1, 6))]
 
 
-def test_batches_and_drops_equal_algorithm_1() -> None:
-    rng = random.Random(3)
+def differences(seed: int, form_batch: FormBatch) -> int:
+    """How many of 1,000 random queues give another batch, or other drops, than Algorithm 1."""
+    rng, found = random.Random(seed), 0
     for _ in range(1000):
         latency = {b: 0.01 + 0.002 * b for b in range(1, 21)}
         target, now = rng.uniform(0.005, 0.06), 10.0
@@ -54,10 +60,34 @@ def test_batches_and_drops_equal_algorithm_1() -> None:
             WaitingCall(name, 0.0, budget_s=sum(targets) - (now - issued))
             for name, issued, targets in waiting
         ]
-        formed = form_batch_by_budget(calls, batch_limit(BatchProfile.of(latency), target, 20))
+        formed = form_batch(calls, BatchProfile.of(latency).largest_within(target, 20))
         batch, dropped = algorithm_1(latency, target, waiting, now)
-        assert [c.id for c in formed.calls] == batch
-        assert [c.id for c in formed.late] == dropped
+        found += ([c.id for c in formed.calls], [c.id for c in formed.late]) != (batch, dropped)
+    return found
+
+
+@pytest.mark.parametrize("seed", [3, FRESH])
+def test_batches_and_drops_equal_algorithm_1(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    assert differences(seed, form_batch_by_budget) == 0
+
+
+def without_drops(queue: Sequence[WaitingCall], limit: int) -> FormedBatch:
+    return FormedBatch(tuple(queue[:limit]), ())
+
+
+def without_a_limit(queue: Sequence[WaitingCall], limit: int) -> FormedBatch:
+    del limit
+    return form_batch_by_budget(queue, len(queue))
+
+
+def newest_first(queue: Sequence[WaitingCall], limit: int) -> FormedBatch:
+    return form_batch_by_budget(queue[::-1], limit)
+
+
+@pytest.mark.parametrize("mistake", [without_drops, without_a_limit, newest_first])
+def test_a_mistake_in_the_rule_would_differ(mistake: FormBatch) -> None:
+    assert differences(3, mistake) > 100
 
 
 def test_the_artifact_serves_calls_first_that_were_never_passed_over() -> None:

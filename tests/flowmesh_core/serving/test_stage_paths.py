@@ -5,8 +5,11 @@ import random
 import pytest
 
 from flowmesh_core.serving.plan.latency_split import Path, Variant, split_latency
-from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths
+from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths, stage_timings
 from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
+from flowmesh_core.stages.stage_timing import StageTiming
+
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 
 
 def random_graph(rng: random.Random) -> ServiceGraph:
@@ -69,3 +72,41 @@ def test_a_problem_names_the_stage_its_component_and_the_milliseconds() -> None:
         "read -> rank takes at least 320 ms, the target is 100 ms; "
         "stage rank (component b) alone takes 300 ms of it",
     )
+
+
+@pytest.mark.parametrize("seed", [7, FRESH])
+def test_what_comes_after_a_stage_is_the_slowest_of_all_its_ways_to_the_reply(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    rng = random.Random(seed)
+    for _ in range(500):
+        graph = random_graph(rng)
+        component = {s.name: s.component for s in graph.stages}
+        alone = {c: rng.uniform(0.01, 1.0) for c in component.values()}
+        ways: dict[str, list[tuple[str, ...]]] = {}
+        for chain in all_paths(graph):
+            for n, stage in enumerate(chain):
+                ways.setdefault(stage, []).append(chain[n:])
+        found = stage_timings(LoadedGraph(graph), alone, {"c0": 0.5})
+        assert found.keys() == ways.keys()
+        for stage, timing in found.items():
+            own = component[stage]
+            slowest = max(ways[stage], key=lambda way: sum(alone[component[s]] for s in way))
+            visits = [component[s] for s in slowest].count(own)
+            rest_s = sum(alone[component[s]] for s in slowest if component[s] != own)
+            assert timing.visits == visits
+            assert timing.rest_s == pytest.approx(rest_s)
+            assert timing.target_s == (0.5 if own == "c0" else 0.0)
+
+
+def test_a_component_that_is_called_again_has_two_visits_and_the_others_are_the_rest() -> None:
+    stages = (
+        Stage("draft", "llm", ""),
+        Stage("check", "rank", "", {"text": "draft"}),
+        Stage("final", "llm", "", {"text": "check"}),
+    )
+    graph = LoadedGraph(ServiceGraph(stages, {"text": "final"}))
+    assert stage_timings(graph, {"llm": 2.0, "rank": 0.5}, {"llm": 3.0, "rank": 0.75}) == {
+        "draft": StageTiming(3.0, 2, 0.5),
+        "check": StageTiming(0.75, 1, 2.0),
+        "final": StageTiming(3.0, 1, 0.0),
+    }

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from tests.flowmesh_core.worker_agent.worker import (
     Worker,
     assignment,
@@ -13,6 +14,7 @@ from tests.flowmesh_core.worker_agent.worker import (
 )
 
 from flowmesh_core.protocol.messages import FailureReport, RouterAddress, ServingReplica
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
 
@@ -59,6 +61,18 @@ def test_a_replica_is_fetched_loaded_pinned_and_admits_calls() -> None:
     assert (states(worker), reason(worker)) == ({"a": "loading"}, "waits for the hub")
     assert worker.post(e.HubReady(1)) == [i.AdmitCalls(started.instance_id, wanted)]
     assert states(worker) == {"a": "ready"}
+
+
+def test_a_replica_with_other_timings_is_admitted_again_and_loads_nothing() -> None:
+    worker, wanted = serving(), replica("a", 0, "m")
+    worker.desire(replicas=(wanted,))
+    worker.post(e.ComponentFetched(digest("a"), "port-m"))
+    worker.load_all()
+    worker.post(e.HubReady(1))
+    (instance,) = worker.instances
+    timed = msgspec.structs.replace(wanted, timings={"answer": StageTiming(0.5, 1, 0.25)})
+    assert worker.desire(replicas=(timed,)) == [i.AdmitCalls(instance.id, timed)]
+    assert worker.desire(replicas=(timed,)) == []
 
 
 def test_a_pinned_instance_is_not_closed_for_an_attempt_and_a_prewarmed_one_is() -> None:

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from flowmesh_core.stages.stage_timing import StageTiming
+
 
 class RouterTls(msgspec.Struct, frozen=True, array_like=True):
     """How routers at a ``tls:`` address and the hub verify each other.
@@ -46,6 +48,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
         salts: by namespace of a caller, what separates its prefix cache.
         halvings: how often the calls at once are halved, since its host ran out of memory.
         component: of the service.
+        timings: by stage that calls it, what a call may take.
     """
 
     replica_id: str
@@ -55,6 +58,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
     salts: dict[str, str] = {}
     halvings: int = 0
     component: str = ""
+    timings: dict[str, StageTiming] = {}
 
 
 class WithdrawReplica(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):

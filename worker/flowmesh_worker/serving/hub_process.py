@@ -106,6 +106,7 @@ class HubProcess:
                 replica.salts,
                 halvings,
                 replica.component,
+                replica.timings,
             )
         )
 

@@ -33,6 +33,7 @@ from flowmesh_core.protocol.serving import (
     StageValue,
     UseGraph,
 )
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
@@ -62,6 +63,11 @@ class _Replica:
         if (of_host := self.instance.take_times(self.admitted.component)) is not None:
             taken.add(of_host)
         return taken
+
+    @property
+    def timings(self) -> Mapping[str, StageTiming]:
+        """See ``StageReplica``."""
+        return self.admitted.timings
 
 
 @dataclass(slots=True, eq=False)
@@ -156,6 +162,7 @@ class ServiceHub:
         instance.raise_calls_max(admitted.calls_max, admitted.halvings)
         known = self._replicas.get(admitted.replica_id)
         if known is not None and known.instance is instance:
+            self.generation += known.timings != admitted.timings
             known.admitted, known.is_withdrawn = admitted, False
         else:
             self._replicas[admitted.replica_id] = _Replica(admitted, instance)
@@ -211,10 +218,9 @@ class ServiceHub:
 
     # -- as StageReplicas ------------------------------------------------------------------------
 
-    def instance_of(self, replica_id: str) -> InstanceLink | None:
-        """See ``StageReplicas.instance_of``."""
-        replica = self._replicas.get(replica_id)
-        return None if replica is None else replica.instance
+    def replica(self, replica_id: str) -> _Replica | None:
+        """See ``StageReplicas.replica``."""
+        return self._replicas.get(replica_id)
 
     def start(
         self,

@@ -112,6 +112,7 @@ def _component_call(
         tenant=request.run.tenant,
         passed=named,
         wants_value=stage.wants_value,
+        timing=stage.timing,
     )
     return StageCall(call, passed)
 

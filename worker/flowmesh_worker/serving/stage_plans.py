@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from flowmesh_core.stages.route import RequestRoute, StageRoute
 from flowmesh_core.stages.service_graph import LoadedGraph, LoadedStage
+from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming
 from flowmesh_core.stages.values import REQUEST
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.stage_replicas import StageReplicas
@@ -27,6 +28,7 @@ class StagePlan:
         consumers: the stages that need its value, ``reply`` too, and whether each runs here.
         following: the stage that its host can run next without the hub, where only that one needs
             its value; empty where there is none.
+        timing: what its calls may take.
     """
 
     name: str
@@ -38,6 +40,7 @@ class StagePlan:
     wants_value: bool
     consumers: tuple[tuple[str, bool], ...]
     following: str
+    timing: StageTiming
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,14 +102,15 @@ class StagePlans:
     ) -> StagePlan:
         name = loaded.stage.name
         replica_id = places[name].replica_id
-        instance = self._replicas.instance_of(replica_id)
+        replica = self._replicas.replica(replica_id)
+        instance = self._instance_of(replica_id)
         consumers = graph.consumers[name]
         is_stored = wants_body = wants_value = False
         for consumer in consumers:
             place, reader = places.get(consumer), graph.stages.get(consumer)
             if place is None or reader is None or not _reads_whole(reader, name):
                 wants_body = True
-            elif self._replicas.instance_of(place.replica_id) is instance:
+            elif self._instance_of(place.replica_id) is instance:
                 is_stored = True
             else:
                 wants_value = True
@@ -126,7 +130,12 @@ class StagePlans:
             wants_value,
             tuple((c, c in places and places[c].worker == self._worker) for c in consumers),
             consumers[0] if goes_on else "",
+            UNTIMED if replica is None else replica.timings.get(name, UNTIMED),
         )
+
+    def _instance_of(self, replica_id: str) -> InstanceLink | None:
+        replica = self._replicas.replica(replica_id)
+        return None if replica is None else replica.instance
 
 
 def _reads_whole(reader: LoadedStage, source: str) -> bool:

@@ -3,22 +3,38 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
 from flowmesh_worker.serving.router_link import RouterLink
+
+
+class StageReplica(Protocol):
+    """A replica of the hub."""
+
+    @property
+    def instance(self) -> InstanceLink:
+        """Its engine instance."""
+        ...
+
+    @property
+    def timings(self) -> Mapping[str, StageTiming]:
+        """By stage that calls it, what a call may take."""
+        ...
 
 
 class StageReplicas(Protocol):
     """The part of the hub that stages use.
 
     Attributes:
-        generation: rises whenever a replica has another engine instance, or is gone.
+        generation: rises whenever a replica has another engine instance or other timings, or is
+            gone.
     """
 
     generation: int
 
-    def instance_of(self, replica_id: str) -> InstanceLink | None:
-        """Returns the engine instance of a replica."""
+    def replica(self, replica_id: str) -> StageReplica | None:
+        """Returns a replica; None for one that is not known here."""
         ...
 
     def start(

@@ -16,5 +16,4 @@ def batch_cap(profile: BatchProfile, target_s: float, memory_cap: int) -> int:
         At least 1. The cap is not lowered to leave room for queueing: that costs capacity and
         raises the number of late replies; the room is left in planning.
     """
-    upper = min(memory_cap, profile.knee())
-    return max((b for b in range(1, upper + 1) if profile.at(b) <= target_s), default=1)
+    return profile.largest_within(target_s, min(memory_cap, profile.knee()))

@@ -1,8 +1,9 @@
 """The latency and the share of late replies of a service at several loads, by simulation.
 
-The simulation calls the functions that routers and hubs call: requests go to the least loaded
-replica, and an idle replica runs the largest batch that can be in time. A late request is served
-behind all others, so that its latency counts. Replicas of one host run one batch at a time. A call
+The simulation calls the functions that routers and component hosts call: requests go to the least
+loaded replica, and an idle replica runs the largest batch that leaves later stages their time. A
+late request is served behind all others, so that its latency counts. Replicas of one host run one
+batch at a time, that which has waited longest first. A call
 of an engine begins while others run, and is taken to last as it would if their number stayed.
 """
 
@@ -36,10 +37,12 @@ class PlannedStage(msgspec.Struct, frozen=True):
 
     Attributes:
         handoff_s: what passing a result to the next stage takes.
+        component: of the service, which may have several stages; empty for one of its own.
     """
 
     replicas: tuple[PlannedReplica, ...]
     handoff_s: float = 0.0
+    component: str = ""
 
     @property
     def alone_s(self) -> float:
@@ -123,9 +126,7 @@ class _Simulation:
         self._stages = stages
         self._arrivals_s = arrivals_s
         self._latency_s = latency_s
-        self._rest_s = [
-            sum(s.handoff_s + s.alone_s for s in stages[n + 1 :]) for n in range(len(stages))
-        ]
+        self._after = [_visits_and_rest(stages[n:]) for n in range(len(stages))]
         self._queues: list[list[dict[int, float]]] = [[{} for _ in s.replicas] for s in stages]
         self._running: list[list[list[int]]] = [[[] for _ in s.replicas] for s in stages]
         self._busy: set[str] = set()
@@ -200,12 +201,9 @@ class _Simulation:
 
     def _batch(self, stage: int, replica: int, now: float) -> list[int]:
         planned = self._stages[stage].replicas[replica]
+        visits, rest_s = self._after[stage]
         waiting = [
-            WaitingCall(
-                str(request),
-                self._arrivals_s[request] + self._latency_s,
-                rest_s=self._rest_s[stage] + self._stages[stage].handoff_s,
-            )
+            WaitingCall(str(request), self._arrivals_s[request] + self._latency_s, visits, rest_s)
             for request in self._queues[stage][replica]
         ]
         formed = form_batch(waiting, planned.profile, planned.cap, 0.0, now)
@@ -217,3 +215,11 @@ class _Simulation:
         self._running[stage][replica] += batch
         planned = self._stages[stage].replicas[replica]
         self._schedule(now + planned.profile.at(size) / planned.share, stage, replica, batch)
+
+
+def _visits_and_rest(stages: Sequence[PlannedStage]) -> tuple[int, float]:
+    """Returns how often the component of the first stage is called, and the least time beside."""
+    first, *after = stages
+    others = [s for s in after if not first.component or s.component != first.component]
+    rest_s = sum(s.handoff_s for s in stages) + sum(s.alone_s for s in others)
+    return len(stages) - len(others), rest_s

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import SignatureInfo, WorkerView
 from flowmesh_core.protocol.messages import PrewarmSpec
+from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_core.units import Digest
 
 
@@ -27,6 +28,7 @@ class ComponentDemand:
         affinity: the group of the service whose replicas are on one worker together; empty for
             none.
         trusted: it is code outside the sandbox, which only pools of enough trust run.
+        timings: by stage that calls it, what a call may take.
     """
 
     service: str
@@ -44,6 +46,7 @@ class ComponentDemand:
     too_slow: Mapping[str, str] = field(default_factory=dict)
     affinity: str = ""
     trusted: bool = False
+    timings: Mapping[str, StageTiming] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -23,10 +23,11 @@ from flowmesh_core.serving.plan.replica_count import (
 )
 from flowmesh_core.serving.plan.replica_moves import ReplicaMove
 from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
-from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths
+from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths, stage_timings
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming, is_steady
 
 EXPECTED_UNTIL = 100
 """Requests of a service until its measured rate alone counts, and its expected one no more."""
@@ -108,12 +109,14 @@ class ServingState:
         fleet: what there is, and what runs on it.
         counts: (service, component) → the last decision about its number of replicas.
         moves: service → its newest move.
+        timings: service → what the last plan told the hosts of its stages.
     """
 
     services: Sequence[PlannedService]
     fleet: FleetView
     counts: Mapping[tuple[str, str], ReplicaCount] = field(default_factory=dict)
     moves: Mapping[str, ReplicaMove] = field(default_factory=dict)
+    timings: Mapping[str, Mapping[str, StageTiming]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class ServePlan:
         caps: (service, component, device class) → the largest batch.
         problems: service → why its latency target cannot be kept on any class of device.
         alone_s: (service, component) → the time of a call alone, as far as it is known.
+        timings: service → by stage, what a call may take; the next plan needs them. None where
+            there is no target, or none that can be kept.
     """
 
     placement: ServingPlan
@@ -135,6 +140,7 @@ class ServePlan:
     caps: dict[tuple[str, str, str], int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
+    timings: dict[str, Mapping[str, StageTiming]] = field(default_factory=dict)
 
 
 def plan(seen: ServingState, now_s: float) -> ServePlan:
@@ -154,8 +160,11 @@ def _demands(
     service: PlannedService, seen: ServingState, now_s: float, made: ServePlan
 ) -> list[ComponentDemand]:
     split = _split(service, seen.fleet, made)
+    name = service.components[0].demand.service
     if split.problems:
-        made.problems[service.components[0].demand.service] = "; ".join(split.problems)
+        made.problems[name] = "; ".join(split.problems)
+    elif service.graph is not None and service.latency_s:
+        made.timings[name] = _timings(service, service.graph, split, made, seen.timings.get(name))
     return [
         _demand(service, load, split, seen=seen, now_s=now_s, made=made)
         for load in service.components
@@ -184,6 +193,27 @@ def _split(service: PlannedService, fleet: FleetView, made: ServePlan) -> Latenc
         variants = (Variant(slowest_paths(service.graph, alone_s)),)
     split = split_latency(service.latency_s, variants, alone_s)
     return split if is_known else LatencySplit({}, split.problems)
+
+
+def _timings(
+    service: PlannedService,
+    graph: LoadedGraph,
+    split: LatencySplit,
+    made: ServePlan,
+    before: Mapping[str, StageTiming] | None,
+) -> Mapping[str, StageTiming]:
+    """Returns what calls may take; as before where that is nearly the same.
+
+    Measured times move a little with each batch: workers are not told of every such change. A
+    component whose time is not known counts as nothing.
+    """
+    alone_s = {s.stage.component: 0.0 for s in graph.stages.values()}
+    for load in service.components:
+        alone_s[load.demand.component] = made.alone_s.get(load.demand.key, 0.0)
+    found = stage_timings(graph, alone_s, split.target_s)
+    if before is None or before.keys() != found.keys():
+        return found
+    return before if all(is_steady(before[n], found[n]) for n in found) else found
 
 
 def _classes(fleet: FleetView) -> set[str]:
@@ -226,12 +256,26 @@ def _demand(
     wanted = min(count.wanted, least) if split.problems else count.wanted
     return replace(
         demand,
+        timings=_timings_of(service, demand, made),
         wanted=wanted,
         spare=max(0, wanted - demand.wanted),
         rate_per_s=rate or 0.0,
         capacity_per_s={c: UTILISATION * one.peak for c, one in (estimates | capacities).items()},
         too_slow=too_slow,
     )
+
+
+def _timings_of(
+    service: PlannedService, demand: ComponentDemand, made: ServePlan
+) -> dict[str, StageTiming]:
+    """Returns what calls of a component may take, by stage, where anything is known of it."""
+    timings = made.timings.get(demand.service, {})
+    stages = service.graph.stages if service.graph is not None else {}
+    return {
+        name: timing
+        for name, timing in timings.items()
+        if stages[name].stage.component == demand.component and timing != UNTIMED
+    }
 
 
 def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:

@@ -51,6 +51,7 @@ class WorkerChoice:
             demand.opening,
             demand.calls_max,
             dict(demand.salts),
+            dict(demand.timings),
         )
         self.given.setdefault(name, []).append(replica)
         self.tenants.bind(demand, name)

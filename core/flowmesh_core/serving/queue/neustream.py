@@ -13,12 +13,6 @@ from flowmesh_core.serving.queue.batching import FormedBatch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 
 
-def batch_limit(profile: BatchProfile, target_s: float, cap: int) -> int:
-    """Returns the largest batch whose time is within the component's target; at least 1."""
-    fitting = [b for b in range(1, cap + 1) if profile.at(b) <= target_s]
-    return max(fitting, default=1)
-
-
 def form_batch_by_remaining_work(
     queue: Sequence[WaitingCall], profile: BatchProfile, limit: int, margin_s: float, now_s: float
 ) -> FormedBatch:
@@ -27,7 +21,8 @@ def form_batch_by_remaining_work(
     Args:
         queue: the calls that wait, in order of arrival.
         profile: of the component; a call is late if its visits, each alone, no longer fit.
-        limit: the largest batch; see :func:`batch_limit`.
+        limit: the largest batch within the component's target; see
+            :meth:`BatchProfile.largest_within`.
         margin_s: added to the work that remains.
         now_s: the time.
     """
@@ -45,7 +40,8 @@ def form_batch_by_budget(queue: Sequence[WaitingCall], limit: int) -> FormedBatc
         queue: the calls that wait, in order of arrival, with their budgets. A budget counts the
             target of the present visit too; read literally, the paper's pseudocode would drop
             every call that waited at all at its first component.
-        limit: the largest batch; see :func:`batch_limit`.
+        limit: the largest batch within the component's target; see
+            :meth:`BatchProfile.largest_within`.
     """
     kept = [call for call in queue if call.budget_s >= 0]
     late = tuple(call for call in queue if call.budget_s < 0)

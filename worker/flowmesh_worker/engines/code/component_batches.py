@@ -2,7 +2,8 @@
 
 The components of a host share one thread of computation. Which calls form a batch, and which
 component's batch is next, is decided by ``flowmesh_core.serving.queue``, with the times that were
-measured here.
+measured here, and with what the plan of the service says of each stage: the part of the latency
+target that it has, and the time that the stages after it need.
 """
 
 import asyncio
@@ -87,7 +88,11 @@ class _Waiting:
 
 @dataclass(slots=True)
 class _Component:
-    """One component: its queue, in order of arrival, and what was measured."""
+    """One component: its queue, in order of arrival, and what was measured.
+
+    Attributes:
+        target_s: its part of the latency target, by the calls that waited last; 0 for none.
+    """
 
     batch_max: int
     profile: BatchProfile = field(default_factory=lambda: BatchProfile.of({1: FIRST_S}))
@@ -95,13 +100,24 @@ class _Component:
     queue: dict[str, _Waiting] = field(default_factory=dict)
     finish_s: float = 0.0
     times: CallTimes = field(default_factory=CallTimes)
+    target_s: float = 0.0
 
     @property
     def cap(self) -> int:
-        """The largest batch: near the knee, and twice what was measured while that is the best."""
-        knee = self.profile.knee()
-        wanted = 2 * knee if knee == self.profile.largest else knee
-        return max(1, min(self.batch_max, wanted))
+        """The largest batch: near the knee, and within the component's part of the latency target.
+
+        While the largest that was measured is the best, it grows to twice that. Beyond it a time
+        is taken to grow in proportion: where that is too slow, it grows by one, so that it is
+        measured.
+        """
+        profile, knee = self.profile, self.profile.knee()
+        is_best = knee == profile.largest
+        most = max(1, min(self.batch_max, 2 * knee if is_best else knee))
+        if not self.target_s:
+            return most
+        within = profile.largest_within(self.target_s, most)
+        grows = within == profile.largest < most and profile.at(within) <= self.target_s
+        return within + grows
 
     def limit_s(self, size: int) -> float:
         """Returns how long a batch may take; any time before one was measured."""
@@ -197,7 +213,8 @@ class ComponentBatches:
             return
         until_s = since_s + call.budget_ms / _MS
         due_s = since_s + call.slo_ms / _MS if call.slo_ms and self._on_late != SERVE else until_s
-        queued = WaitingCall(call.call_id, due_s)
+        timing = call.timing
+        queued = WaitingCall(call.call_id, due_s, timing.visits, timing.rest_s)
         rest = call.then if rest is None else rest
         component.queue[call.call_id] = _Waiting(
             call, passed, queued, until_s, result, self._loop.time(), since_s, rest, step
@@ -245,7 +262,9 @@ class ComponentBatches:
         for one in members[best.instance]:
             del component.queue[one.call.call_id]
         component.finish_s = best.finish_s
-        return best.instance, members[best.instance], best.is_background(now_s)
+        # Aged work that was next anyway leaves the least share to demoted work.
+        is_background = best.demoted or (background_due and best.is_background(now_s))
+        return best.instance, members[best.instance], is_background
 
     def _ready(self, name: str, members: Sequence[_Waiting], *, demoted: bool) -> ReadyBatch:
         component = self._components[name]
@@ -255,6 +274,7 @@ class ComponentBatches:
             seconds=component.profile.at(len(members)),
             share=1 / len(self._components),
             previous_finish_s=component.finish_s,
+            target_s=component.target_s,
             demoted=demoted,
         )
 
@@ -262,7 +282,10 @@ class ComponentBatches:
         self, component: _Component, now_s: float, background_due: bool
     ) -> tuple[list[_Waiting], bool]:
         """Returns a component's next batch, and whether it is late already."""
-        queued = [one.queued for one in component.queue.values()]
+        waiting = component.queue.values()
+        queued = [one.queued for one in waiting]
+        targets_s = (t for one in waiting if (t := one.call.timing.target_s))
+        component.target_s = min(targets_s, default=0.0)  # of several services, the tightest
         formed = form_batch(queued, component.profile, component.cap, _MARGIN_S, now_s)
         chosen, demoted = formed.calls, False
         if self._on_late == REFUSE:
