@@ -20,7 +20,8 @@ SHARING = {
     "group": "products",
     "namespaces": ["search", "support"],
 }
-EVERY_S = 2.0
+MODEL = "smollm2-135m-instruct"
+EVERY_S = 4.0
 SEED = 7
 MISTAKES_EVERY = 9
 
@@ -32,7 +33,7 @@ def fabric_at_work(folder: Path, seconds: float) -> Iterator[Prometheus]:
     command = [sys.executable, "-m", "flowmesh_cli.main", "up", "--state-dir", str(state)]
     with (folder / "fabric.log").open("wb") as log:
         fabric = subprocess.Popen(
-            [*command, "--workers", "3", "--price-usd-per-hour", "1.5"], stdout=log, stderr=log
+            [*command, "--workers", "2", "--price-usd-per-hour", "1.5"], stdout=log, stderr=log
         )
     try:
         owner = _owner(fabric, state)
@@ -67,13 +68,11 @@ def _work(owner: dict[str, Any], seconds: float) -> None:
 
 
 def _workflow(tenant: str, number: int, rng: random.Random) -> dict[str, Any]:
-    """Returns a workflow: a query, slow steps that tenants share, and sometimes a wrong column."""
+    """Returns a workflow: a query, shared answers, own ones, and at times a wrong column."""
     rows = [{"n": i, "word": f"w{i % 7}"} for i in range(60)]
     wrong = number % MISTAKES_EVERY == 1 and tenant == "research"
     column = "missing" if wrong else "n"
-    common = number // 2
-    query = f"select word, sum({column}) + {common} as s from rows group by word"
-    waits = [rng.uniform(0.2, 1.2) for _ in range(2)]
+    query = f"select word, sum({column}) + {number // 2} as s from rows group by word"
     steps: list[dict[str, Any]] = [
         {
             "name": "sum",
@@ -81,10 +80,9 @@ def _workflow(tenant: str, number: int, rng: random.Random) -> dict[str, Any]:
             "inputs": {"rows": "inputs.numbers"},
             "with": {"query": query},
         },
-        {"name": "common", "uses": "test.sleep", "with": {"seconds": 0.8, "value": common}},
-        *(
-            {"name": f"own{i}", "uses": "test.sleep", "with": {"seconds": round(w, 2), "value": i}}
-            for i, w in enumerate(waits)
+        _asking("common", "Add one to {{ s }}:", 8),
+        _asking(
+            "own", f"{tenant}: a sentence with {{{{ word }}}} and {{{{ s }}}}.", rng.choice((8, 16))
         ),
     ]
     return {
@@ -92,11 +90,20 @@ def _workflow(tenant: str, number: int, rng: random.Random) -> dict[str, Any]:
         "kind": "FlowMeshWorkflow",
         "metadata": {"name": f"{tenant}-{number}", "namespace": tenant},
         "spec": {
-            "inputs": {"numbers": {"rows": rows}},
+            "inputs": {"base": {"model": MODEL}, "numbers": {"rows": rows}},
             "steps": steps,
-            "outputs": {"sums": "sum.rows"},
-            "budgetUsd": "0.05",
+            "outputs": {"answers": "own.rows"},
+            "budgetUsd": "0.50",
         },
+    }
+
+
+def _asking(name: str, prompt: str, tokens: int) -> dict[str, Any]:
+    return {
+        "name": name,
+        "uses": "llm.generate",
+        "inputs": {"model": "inputs.base", "rows": "sum.rows"},
+        "with": {"prompt": prompt, "maxTokens": tokens, "temperature": 0, "dtype": "float32"},
     }
 
 
