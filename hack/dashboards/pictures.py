@@ -54,6 +54,8 @@ def draw(server: Prometheus, seconds: float, window: str, folder: Path) -> list[
         panels = [(title, list(found)) for title, found in groupby(queries, key=lambda q: q.panel)]
         graphs = [(t, q) for t, q in panels if any(x.legend for x in q)]
         shown = [(t, d) for t, q in graphs if (d := _data(server, q, seconds, window))]
+        if not shown:  # what nothing here exports, such as vLLM's own server
+            continue
         rows = math.ceil(len(shown) / ACROSS)
         figure, axes = plt.subplots(
             rows, ACROSS, figsize=(WIDE_IN * ACROSS, HIGH_IN * rows), squeeze=False

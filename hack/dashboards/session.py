@@ -68,10 +68,10 @@ def _work(owner: dict[str, Any], seconds: float) -> None:
 
 
 def _workflow(tenant: str, number: int, rng: random.Random) -> dict[str, Any]:
-    """Returns a workflow: a query, shared answers, own ones, and at times a wrong column."""
+    """Returns a workflow: a query, shared answers, own ones, and at times a text as a number."""
     rows = [{"n": i, "word": f"w{i % 7}"} for i in range(60)]
     wrong = number % MISTAKES_EVERY == 1 and tenant == "research"
-    column = "missing" if wrong else "n"
+    column = "word::int" if wrong else "n"
     query = f"select word, sum({column}) + {number // 2} as s from rows group by word"
     steps: list[dict[str, Any]] = [
         {
