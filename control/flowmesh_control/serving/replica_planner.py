@@ -48,6 +48,8 @@ from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
+RECONNECT_S = 6.0
+"""After a restart of the leader: the longest pause of a worker before it connects again, and 1 s."""
 _READY = "ready"
 FOLLOW_ROUNDS = 10
 """Services learn of newer outputs once in so many rounds."""
@@ -92,6 +94,7 @@ class ReplicaPlanner:
         self._post_and_wait = post_and_wait
         self._clock = clock
         self.plan = ServingPlan()
+        self._is_planned = False
         self.loads = ServiceLoads(self._placed_by_service, clock)
         self._scaler = ReplicaScaler(state, self.loads)
         self._targets = ServiceTargets()
@@ -102,7 +105,7 @@ class ReplicaPlanner:
 
         Workers first get the time to report the replicas that they hold.
         """
-        await asyncio.sleep(self._state.settings.sync_window_s)
+        await asyncio.sleep(self._report_window_s())
         for round_number in itertools.count():
             try:
                 if round_number % FOLLOW_ROUNDS == 0:
@@ -113,6 +116,12 @@ class ReplicaPlanner:
                 log.warning("the replicas of services stay as they are: %s", error)
             await asyncio.sleep(EVERY_S)
 
+    def _report_window_s(self) -> float:
+        window_s = self._state.settings.sync_window_s
+        if any(s.release is not None for s in self._registry.all()):
+            return max(window_s, RECONNECT_S)
+        return window_s
+
     async def update(self) -> None:
         """Makes a plan, and posts it where workers do not have it yet.
 
@@ -120,6 +129,10 @@ class ReplicaPlanner:
         """
         if self._state.reserved_pools is None:
             return
+        await self._plan()
+        self._is_planned = True
+
+    async def _plan(self) -> None:
         known = self._registry.all()
         for kept in (self.loads, self._targets, self._curves):
             kept.keep({s.id for s in known})
@@ -182,7 +195,17 @@ class ReplicaPlanner:
         return await self._curves.of(service, target)
 
     def placed(self, service: ServiceRecord) -> dict[str, str]:
-        """Returns the workers of a service's replicas, by the replica's id."""
+        """Returns the workers of a service's replicas, by the replica's id.
+
+        Raises:
+            PlacementUnknownError: there is no plan yet: routers go on with the last leader's.
+        """
+        if not self._is_planned and service.release is not None:
+            raise PlacementUnknownError(
+                "this leader has not planned the replicas of services yet",
+                where=service.id,
+                remedy="it waits some seconds for its workers to report what they have",
+            )
         return self._placed(f"{service.id}/")
 
     def _placed_by_service(self) -> dict[str, dict[str, str]]:

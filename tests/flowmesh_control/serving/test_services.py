@@ -17,6 +17,7 @@ from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import API_TOKEN, machine_of
 
 from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
+from flowmesh_control.serving import replica_planner
 from flowmesh_core.catalog.builtin.code import COMPONENT as CODE
 from flowmesh_core.catalog.builtin.importing import MODEL
 from flowmesh_core.catalog.builtin.llm import GENERATE
@@ -29,7 +30,9 @@ from flowmesh_core.protocol.messages import (
     ServingReplicaState,
 )
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_store.tree import store_tree
+from flowmesh_worker.agent import connection
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +204,29 @@ async def test_a_service_survives_a_restart_of_the_leader_and_its_replica_stays(
     status = await api.until(lambda s: s.phase == "Ready")
     assert status.release == one.release
     assert worker.assigned == {}, "the model is not imported again"
+
+
+async def test_routers_get_no_placement_before_a_new_leader_knows_its_workers(
+    found: Place, folder: Path
+) -> None:
+    """They go on with that of the last leader: an empty one would end the service."""
+    _, worker, one = await serving(found, folder)
+    await worker.close()
+    await found.lead_anew()
+    api = Api(found)
+    answer = await api.call("GET", "/v1/router", status=503)
+    assert b"has not planned the replicas" in answer
+    await join(found, state_of(one))
+    planner = found.control.services.replica_planner
+    await until(lambda: planner.plan.workers)
+    await until(lambda: planner._is_planned)
+    listed = msgspec.json.decode(await api.call("GET", "/v1/router"), type=RouterServices)
+    assert [s.placed for s in listed.services] == [{one.replica_id: "good-w"}]
+    assert (listed.epoch, listed.version) == (2, 1)
+
+
+def test_workers_have_the_time_to_connect_again_before_replicas_are_planned() -> None:
+    assert replica_planner.RECONNECT_S > connection.BACKOFF_MAX_S
 
 
 async def test_a_service_that_was_deleted_while_no_worker_was_there_leaves_the_worker_later(
