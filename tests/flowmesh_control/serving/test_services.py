@@ -229,6 +229,26 @@ def test_workers_have_the_time_to_connect_again_before_replicas_are_planned() ->
     assert replica_planner.RECONNECT_S > connection.BACKOFF_MAX_S
 
 
+async def test_while_the_store_is_away_services_go_on_and_new_ones_wait(
+    folder: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    async with place(store_url=str(store)) as found:
+        api, worker, one = await serving(found, folder)
+        await until(lambda: found.control.services.replica_planner._is_planned)
+        before = await api.call("GET", "/v1/router")
+        (store / "services").rename(store / "services-away")
+        (store / "services").symlink_to(store / "services")  # nothing below it can be read
+        await api.call("POST", "/v1/services", {"document": service("new")}, status=503)
+        await found.control.services.replica_planner.update()
+        assert await api.call("GET", "/v1/router") == before
+        assert [r.replica_id for r in worker.replicas or ()] == [one.replica_id]
+        assert (await api.status()).phase == "Ready"
+        (store / "services").unlink()
+        (store / "services-away").rename(store / "services")
+        assert (await api.apply(service("new"))).phase == "Pending"
+
+
 async def test_a_service_that_was_deleted_while_no_worker_was_there_leaves_the_worker_later(
     found: Place, folder: Path
 ) -> None:
