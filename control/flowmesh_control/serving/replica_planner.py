@@ -24,6 +24,7 @@ from flowmesh_control.records.service_records import (
 )
 from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
+from flowmesh_control.serving.learned_halvings import LearnedHalvings
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_control.serving.service_loads import ServiceLoads
@@ -98,6 +99,7 @@ class ReplicaPlanner:
         self.loads = ServiceLoads(self._placed_by_service, clock)
         self._scaler = ReplicaScaler(state, self.loads)
         self._targets = ServiceTargets()
+        self._halvings = LearnedHalvings()
         self._curves = CapacityCurves(state, self._scaler, self.loads)
 
     async def run(self) -> None:
@@ -141,7 +143,9 @@ class ReplicaPlanner:
             self.plan = ServingPlan()
             self._scaler.clear()
             return
+        self._halvings.observe(self._state.workers.values())
         demands = [d for s in services for d in self._demands(s)]
+        self._halvings.keep({d.info.signature for d in demands})
         most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
         targets = {s.id: self._targets.of(s) for s in services}
         now_s = self._clock()
@@ -332,6 +336,7 @@ class ReplicaPlanner:
             reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
             affinity=component.plan.affinity,
             trusted=trusted,
+            halvings=self._halvings.of(info.signature),
         )
 
 

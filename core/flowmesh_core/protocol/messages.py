@@ -178,6 +178,8 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
         opening: what its engine host loads.
         calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
+        halvings: how often replicas of its signature ran out of memory on such workers: so often
+            its calls at once are halved.
     """
 
     replica_id: str
@@ -187,6 +189,7 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     opening: PrewarmSpec
     calls_max: int = 0
     salts: dict[str, str] = {}
+    halvings: int = 0
 
     @property
     def code_tenant(self) -> str:
@@ -208,6 +211,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         memory_mib: what the worker reserves for that, whether it is loaded or not.
         token: of the replica's opening: the proof, to a later leader, that it was given to this
             worker process.
+        halvings: how often its calls at once are halved, since its host ran out of memory.
     """
 
     replica_id: str
@@ -218,6 +222,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     signature: Digest = Digest("")
     memory_mib: int = 0
     token: str = ""
+    halvings: int = 0
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -419,6 +419,18 @@ async def test_every_replica_has_a_reason(found: Place, folder: Path) -> None:
     await api.call("GET", "/v1/services/other/why?namespace=team-a", status=404)
 
 
+async def test_a_replica_on_a_new_worker_begins_with_what_the_lost_one_has_learned(
+    found: Place, folder: Path
+) -> None:
+    _, worker, one = await serving(found, folder)
+    await worker.sync(replicas=(state_of(one, "failed", halvings=2),))
+    await until(lambda: worker.replicas and worker.replicas[0].halvings == 2)
+    await worker.close()
+    again = await join(found)  # the same worker has started anew
+    await until(lambda: again.replicas)
+    assert [r.halvings for r in again.replicas or ()] == [2]
+
+
 async def test_a_busy_service_wants_more_replicas_up_to_its_most(
     found: Place, folder: Path
 ) -> None:

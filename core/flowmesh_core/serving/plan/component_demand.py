@@ -27,6 +27,7 @@ class ComponentDemand:
         affinity: the group of the service whose replicas are on one worker together; empty for
             none.
         trusted: it is code outside the sandbox, which only pools of enough trust run.
+        halvings: (pool, device class) → how often its calls at once are halved there.
     """
 
     service: str
@@ -44,6 +45,7 @@ class ComponentDemand:
     too_slow: Mapping[str, str] = field(default_factory=dict)
     affinity: str = ""
     trusted: bool = False
+    halvings: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
