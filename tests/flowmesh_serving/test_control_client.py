@@ -81,7 +81,9 @@ async def test_the_list_of_a_deposed_leader_does_not_replace_that_of_the_next(
         )
     )
     async with ClientSession() as http:
-        await Fabric(tmp_path, newer, http).call("POST", "/v1/services", body={"document": DOCUMENT})
+        await Fabric(tmp_path, newer, http).call(
+            "POST", "/v1/services", body={"document": DOCUMENT}
+        )
     for url in (older.url, newer.url, older.url):
         listed = await ControlClient(url, tmp_path / "token", None).read()
         assert listed is not None

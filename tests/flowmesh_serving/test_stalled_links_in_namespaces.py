@@ -122,9 +122,7 @@ class Replicas:
 
 
 @asynccontextmanager
-async def replicas(
-    folder: Path, machines: Network, **settings: float
-) -> AsyncIterator[Replicas]:
+async def replicas(folder: Path, machines: Network, **settings: float) -> AsyncIterator[Replicas]:
     where = MachinesOfNetwork(folder, machines)
     async with where.router(folder, services(), **settings) as stack:
         made = Replicas(folder, where, stack)
@@ -138,7 +136,7 @@ async def settled(count: Callable[[], int]) -> int:
     """Waits until a count stays the same for a while; returns it."""
     found = -1
     async with asyncio.timeout(30):
-        while found != (found := count()):
+        while found != (found := count()):  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(SETTLED_S)
     return found
 

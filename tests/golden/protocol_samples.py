@@ -202,6 +202,7 @@ REPLICA = ServingReplica(
     opening=PREWARM,
     calls_max=16,
     salts={"team-a": "salt-a"},
+    halvings=1,
 )
 REPLICA_STATE = ServingReplicaState(
     replica_id="team-a/ask/llm/r1/0",
@@ -212,6 +213,7 @@ REPLICA_STATE = ServingReplicaState(
     signature=digest(20),
     memory_mib=6000,
     token="token",
+    halvings=2,
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -16,6 +16,7 @@ from flowmesh_api.v1.services import (
     ServiceReplicas,
     ServiceStatus,
 )
+from flowmesh_control.errors import PlacementUnknownError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.service_records import (
     ReleasedComponent,
@@ -50,7 +51,7 @@ from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
 RECONNECT_S = 6.0
-"""After a restart of the leader: the longest pause of a worker before it connects again, and 1 s."""
+"""After a restart of the leader: more than a worker's longest pause before it connects again."""
 _READY = "ready"
 FOLLOW_ROUNDS = 10
 """Services learn of newer outputs once in so many rounds."""
