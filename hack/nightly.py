@@ -137,6 +137,11 @@ SERVING = {
         f"{_SERVING}/test_killed.py::test_without_a_control_plane_for_a_minute_no_request_fails",
         "without a leader",
     ),
+    "leader-cluster": (
+        f"{_SERVING}/test_leader_away.py"
+        "::test_no_request_fails_while_the_leader_of_a_cluster_is_away_for_a_minute",
+        "without the leader of a cluster",
+    ),
     "overload": (
         f"{_SERVING}/test_five_times_capacity.py"
         "::test_a_minute_of_five_times_the_capacity_refuses_within_ten_milliseconds",

@@ -371,7 +371,7 @@ def build_service_tokens(
 ) -> ServiceTokens:
     """Returns the tokens of services' callers, and what routers read."""
     denied = context.refused_workers
-    return ServiceTokens(registry, context.clock, signer.authorities, denied)
+    return ServiceTokens(registry, context.clock, signer.authorities, denied, context.epoch)
 
 
 def build_auditing(

@@ -58,6 +58,13 @@ class AuthorizationUnavailableError(FlowMeshError):
     retry_after_s = 2.0
 
 
+class PlacementUnknownError(FlowMeshError):
+    """A leader that has just begun does not know yet where the replicas of services are."""
+
+    retryable = True
+    retry_after_s = 2.0
+
+
 class EvaluatorUnavailableError(FlowMeshError):
     """A process that evaluates what tenants wrote cannot be started now."""
 

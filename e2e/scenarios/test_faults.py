@@ -8,18 +8,23 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from e2e.harness.fabric import NAMESPACE, OPERATORS, Fabric
 from e2e.harness.kube import Json, condition, program, until
 from e2e.harness.load import Load, chains
 from e2e.harness.machine import Machine
+from e2e.harness.services import Service
+from e2e.harness.user import User
 
 POOL = "thin"
 WORKERS = 3
 HERE = f"--namespace={NAMESPACE}"
 STEADY = (f"pools.{POOL}.minReplicas={WORKERS}", "crds.upgrade=false")
 AWAY_S = 30.0
+REQUESTS, REQUEST_EVERY_S = 600, 0.125
+"""So that they last longer than the bucket is away."""
 LOST_LEADERSHIP = 3
 HUNGRY = "select len(list(range::varchar || repeat('x', 100))) as n from range(7000000)"
 """Needs about 800 MiB; the contract of data.sql states 512."""
@@ -63,6 +68,21 @@ def recovers(
         load.happened_once()
 
     return check
+
+
+@pytest.fixture
+def service(steady: Fabric, tmp_path: Path) -> Iterator[Service]:
+    """A service with one ready replica, on one of the pool's workers."""
+    team = "team-faults"
+    steady.kube.namespace(team)
+    user = User(steady, team, tmp_path)
+    user.begin()
+    made = Service(steady, user, "ask")
+    made.apply({"min": 1, "max": 1})
+    made.wait("Ready", 120)
+    yield made
+    made.delete()
+    steady.kube.run("delete", "namespace", team, "--wait=false")
 
 
 Recovers = Callable[[str, Load, Callable[[], tuple[float, float]]], None]
@@ -154,14 +174,20 @@ def test_the_api_server_is_killed_and_starts_again(
 
 @pytest.mark.full
 def test_the_bucket_is_unreachable_for_half_a_minute(
-    steady: Fabric, begin: Begin, recovers: Recovers
+    steady: Fabric, service: Service, begin: Begin, recovers: Recovers
 ) -> None:
+    service.start("load", "load", str(REQUESTS), f"{REQUEST_EVERY_S}")
+    until(lambda: "answered 20" in service.log("load"), "the service answers")
     load = begin()
     going = load.goes_on()
     scale_store(steady, 0)
     start = time.monotonic()
     until(lambda: time.monotonic() - start >= AWAY_S, "it is away long enough", AWAY_S + 5)
+    answered = service.log("load").count("answered")
+    until(lambda: service.log("load").count("answered") > answered, "the service goes on")
     scale_store(steady, 1)
+    found = service.result("load", 240)
+    assert (found["answered"], found["codes"]) == (REQUESTS, {}), "the replica is loaded"
     recovers(f"bucket away for {AWAY_S:.0f} s", load, going)
 
 

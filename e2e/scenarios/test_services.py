@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from e2e.harness.fabric import NAMESPACE, Fabric
-from e2e.harness.kube import until
+from e2e.harness.kube import Json, until
 from e2e.harness.pools import code_pool_spec, pool
 from e2e.harness.services import Service, listening
 from e2e.harness.user import User
@@ -40,6 +40,10 @@ STAGES = {
     ],
     "reply": {"said": "said.completion"},
 }
+QUERIES, ROWS = 24, 120_000_000
+"""Of a second of a processor each: the pool grows to its bound of three for them."""
+STAYS_S = 20.0
+"""Several times as long as an idle worker stays (``scaleDownAfter``)."""
 LOST_MAX = 8
 """Requests that a killed router and a killed worker may have had."""
 
@@ -71,6 +75,25 @@ def test_a_pool_grows_from_zero_for_a_service_which_becomes_ready(
     assert len(fabric.workers(POOL)) == 2
     decisions = json.dumps(fabric.kube.get("fmwp", POOL, HERE)["status"].get("decisions"))
     assert "replicas of services need" in decisions
+
+
+def test_a_worker_that_serves_stays_while_an_idle_one_is_removed(
+    fabric: Fabric, service: Service, print_line: Callable[[str], None]
+) -> None:
+    until(lambda: service.status()["ready"] == "2/2", "both replicas are ready", 120)
+    serving = identities(fabric)
+    assert len(serving) == 2
+    steps = [query(f"q{n}", ROWS + n) for n in range(QUERIES)]
+    fabric.submit(TEAM, "short", {"steps": steps})
+    until(lambda: len(identities(fabric).keys() - serving.keys()) == 1, "a third comes", 120)
+    fabric.completed(TEAM, "short", 240)
+    ended_s = time.monotonic()
+    until(lambda: identities(fabric).keys() == serving.keys(), "the idle one is removed", 120)
+    print_line(f"an idle worker beside two that serve: gone {time.monotonic() - ended_s:.1f} s")
+    start = time.monotonic()
+    until(lambda: time.monotonic() - start >= STAYS_S, "others would be removed", STAYS_S + 5)
+    assert identities(fabric) == serving, "the same pods, and none of them started again"
+    assert service.status()["ready"] == "2/2"
 
 
 def test_requests_go_on_while_a_router_and_a_worker_are_killed(
@@ -153,3 +176,19 @@ def test_a_revoked_token_is_refused(service: Service) -> None:
     service.start("late", "load", "40", "0.25")
     found = service.result("late")
     assert set(found["last"]) == {"401"}, found
+
+
+def identities(fabric: Fabric) -> dict[str, int]:
+    """Returns by uid how often the containers of each of the pool's pods were started again."""
+    return {
+        pod["metadata"]["uid"]: sum(
+            c["restartCount"] for c in pod["status"].get("containerStatuses", ())
+        )
+        for pod in fabric.workers(POOL)
+    }
+
+
+def query(name: str, rows: int) -> Json:
+    """Returns a step that takes a while of a processor."""
+    text = f"select max(hash(i) % 1000) as most from range({rows}) t(i)"
+    return {"name": name, "uses": "data.sql", "with": {"query": text}}

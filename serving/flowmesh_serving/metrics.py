@@ -88,6 +88,12 @@ class RouterMetrics:
             registry=self.registry,
         )
 
+        self.outdated_lists = Counter(
+            "flowmesh_service_outdated_lists_total",
+            "Lists of services that were refused, since the router had a newer one.",
+            registry=self.registry,
+        )
+
     def of_service(self, service: str) -> "ServiceMetrics":
         """Returns the counters of a service, with the label ``other`` beyond the first 200."""
         found = self._services.get(service)

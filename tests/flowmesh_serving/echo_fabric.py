@@ -6,6 +6,7 @@ service of Python components in sandboxes.
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -44,6 +45,7 @@ class EchoFabric:
     Attributes:
         replicas: how many there are when all are ready, by service.
         urls: of the routers, by name.
+        trust: verifies routers that have a certificate.
     """
 
     root: Path
@@ -53,6 +55,11 @@ class EchoFabric:
     replicas: dict[str, int] = field(default_factory=dict)
     urls: dict[str, str] = field(default_factory=dict)
     routers: dict[str, asyncio.subprocess.Process] = field(default_factory=dict)
+    trust: ssl.SSLContext | bool = True
+
+    def router_command(self, name: str) -> tuple[str, ...]:
+        """Returns what starts a router, without its port."""
+        return router_command(self.root / name)
 
     async def start_router(self, name: str) -> None:
         """Starts a router, on the port that it had before."""
@@ -62,7 +69,7 @@ class EchoFabric:
         port = self.urls.get(name, ":0").rpartition(":")[2]
         with (folder / "log").open("ab") as log:
             self.routers[name] = await asyncio.create_subprocess_exec(
-                *router_command(folder), "--port", port, stderr=log
+                *self.router_command(name), "--port", port, stderr=log
             )
         await until(ready.exists)
         self.urls[name] = ready.read_text()
@@ -73,19 +80,23 @@ class EchoFabric:
 
     async def until_ready(self) -> None:
         """Waits until each router has all replicas."""
-        wanted = {
-            f'flowmesh_service_replicas{{service="{service}"}} {float(count)}'
-            for service, count in self.replicas.items()
-        }
+        wanted = self.wanted_lines()
         async with asyncio.timeout(90):
             for url in self.urls.values():
                 while not wanted <= set(await self.metrics(url)):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.02)
 
+    def wanted_lines(self) -> set[str]:
+        """Returns what the metrics of a router that has all replicas say of them."""
+        return {
+            f'flowmesh_service_replicas{{service="{service}"}} {float(count)}'
+            for service, count in self.replicas.items()
+        }
+
     async def metrics(self, url: str) -> list[str]:
         """Returns the lines of a router's metrics; none while it does not answer."""
         try:
-            async with self.http.get(f"{url}/metrics") as response:
+            async with self.http.get(f"{url}/metrics", ssl=self.trust) as response:
                 return (await response.text()).splitlines()
         except aiohttp.ClientError:
             return []

@@ -6,11 +6,14 @@ request on the connection, or is left over at the end.
 
 import asyncio
 import contextlib
+import ssl
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _WITHIN_S = 60.0
+_LEFT_WITHIN_S = 0.1
+"""With TLS no client can end its side alone: what is left over has come by then."""
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -19,9 +22,11 @@ class KeptConnections:
     """Sends requests to routers.
 
     Attributes:
+        trust: verifies routers at ``https://``.
         left_over: what came after the last answer of a connection.
     """
 
+    trust: ssl.SSLContext | bool = True
     left_over: list[bytes] = field(default_factory=list)
     _idle: defaultdict[str, list[Streams]] = field(default_factory=lambda: defaultdict(list))
 
@@ -54,19 +59,28 @@ class KeptConnections:
             if not reader.at_eof() and not writer.is_closing():
                 return reader, writer
             writer.close()
-        host, _, port = url.removeprefix("http://").partition(":")
-        return await asyncio.open_connection(host, int(port))
+        scheme, _, address = url.partition("://")
+        host, _, port = address.partition(":")
+        trust = self.trust if scheme == "https" else None
+        return await asyncio.open_connection(host, int(port), ssl=trust)
 
     async def close(self) -> None:
         """Closes all connections, and keeps what is left over on each."""
         for reader, writer in (one for idle in self._idle.values() for one in idle):
             with contextlib.suppress(OSError):
-                writer.write_eof()
-                async with asyncio.timeout(_WITHIN_S):
-                    if data := await reader.read():
-                        self.left_over.append(data)
+                if data := await _rest(reader, writer):
+                    self.left_over.append(data)
             writer.close()
         self._idle.clear()
+
+
+async def _rest(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    if not writer.can_write_eof():
+        async with asyncio.timeout(_LEFT_WITHIN_S):
+            return await reader.read(1 << 16)
+    writer.write_eof()
+    async with asyncio.timeout(_WITHIN_S):
+        return await reader.read()
 
 
 async def _response(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import trustme
 from tests.flowmesh_serving.stack import Stack, until
@@ -44,6 +45,7 @@ class Network:
         """
         _enter(stack, _namespace(stack))
         self.machines = {name: _namespace(stack) for name in names}
+        self._ports = {name: f"port{number}" for number, name in enumerate(names, 2)}
         _run("ip", "link", "set", "lo", "up")
         _run("ip", "link", "add", "bridge", "type", "bridge")
         _run("ip", "address", "add", f"{ROUTER}/24", "dev", "bridge")
@@ -59,6 +61,14 @@ class Network:
             _run(*inside, "address", "add", f"10.77.0.{number}/24", "dev", f"eth{number}")
             _run(*inside, "link", "set", f"eth{number}", "up")
             _run(*inside, "link", "set", "lo", "up")
+
+    def stall(self, machine: str) -> None:
+        """Drops all packets of a machine's link: neither end sees anything but silence."""
+        _run("ip", "link", "set", self._ports[machine], "nomaster")
+
+    def resume(self, machine: str) -> None:
+        """Lets a stalled link go on."""
+        _run("ip", "link", "set", self._ports[machine], "master", "bridge")
 
 
 class HubInNamespace:
@@ -105,9 +115,11 @@ class MachinesOfNetwork:
         self._hubs: list[HubInNamespace] = []
 
     @contextlib.asynccontextmanager
-    async def router(self, folder: Path, listed: tuple[ServiceEntry, ...]) -> AsyncIterator[Stack]:
+    async def router(
+        self, folder: Path, listed: tuple[ServiceEntry, ...], **settings: Any
+    ) -> AsyncIterator[Stack]:
         """See ``Machines.router``."""
-        async with tls_router(folder, ROUTER, listed=listed) as stack:
+        async with tls_router(folder, ROUTER, listed=listed, **settings) as stack:
             yield stack
             async with asyncio.TaskGroup() as group:
                 for hub in self._hubs:

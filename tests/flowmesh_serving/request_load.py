@@ -45,8 +45,11 @@ class RequestLoad(ABC):
     wrong: list[str] = field(default_factory=list)
     refused: int = 0
     sent: int = -1
-    _connections: KeptConnections = field(default_factory=KeptConnections)
+    _connections: KeptConnections = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._connections = KeptConnections(self.fabric.trust)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -122,11 +125,12 @@ class EchoLoad(RequestLoad):
     """Chats with ``test.echo``; each fourth is a stream."""
 
     text: str = "rest"
+    token: str = TOKEN
 
     async def _answer(self, url: str, number: int) -> tuple[object, object]:
         words, stream = f"q{number} {self.text} a{number}", number % 4 == 0
         body = {"model": MODEL, "messages": says(words), "stream": stream}
-        data = await self._post(url, "/v1/chat/completions", TOKEN, body)
+        data = await self._post(url, "/v1/chat/completions", self.token, body)
         return words, _streamed(data) if stream else _whole(data)
 
 
@@ -138,6 +142,23 @@ class ArrayLoad(RequestLoad):
         length = array_service.LEAST + number % array_service.LENGTHS
         data = await self._post(url, array_service.URL, array_service.TOKEN, {"n": length})
         return array_service.reply(length), msgspec.json.decode(data)
+
+
+@dataclass
+class StagesLoad(RequestLoad):
+    """Requests to the stages of a service that repeat a text.
+
+    Attributes:
+        path: of the service.
+    """
+
+    path: str = ""
+    token: str = ""
+
+    async def _answer(self, url: str, number: int) -> tuple[object, object]:
+        words = f"q{number} rest a{number}"
+        data = await self._post(url, self.path, self.token, {"text": words})
+        return {"said": words}, msgspec.json.decode(data)
 
 
 def _whole(data: bytes) -> str:

@@ -14,6 +14,8 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_operator.access.gateway_certificate import gateway_certificate
 from flowmesh_serving.control_client import ControlClient
+from flowmesh_serving.router.server import RouterServer
+from flowmesh_serving.router.settings import RouterSettings
 
 DOCUMENT = {
     "apiVersion": "flowmesh.dev/v1alpha1",
@@ -51,6 +53,44 @@ async def test_changed_services_are_read_and_unchanged_ones_are_not(fabric: Fabr
     assert second is not None
     assert [s.service for s in second.services] == ["team-a/ask"]
     assert second.link_authorities == first.link_authorities
+
+
+async def test_a_list_has_its_leaders_epoch_and_a_version_that_rises_with_each_change(
+    fabric: Fabric,
+) -> None:
+    client = ControlClient(fabric.control.url, fabric.root / "token", fabric.root / "ca.crt")
+    first = await client.read()
+    assert first is not None
+    assert (first.epoch, first.version) == (1, 1)
+    await fabric.call("POST", "/v1/services", body={"document": DOCUMENT})
+    second = await client.read()
+    assert second is not None
+    assert (second.epoch, second.version) == (1, 2)
+
+
+async def test_the_list_of_a_deposed_leader_does_not_replace_that_of_the_next(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text(API_TOKEN)
+    older, newer = control_plane(tmp_path), control_plane(tmp_path)
+    await older.start()
+    await newer.start()
+    router = RouterServer(
+        RouterSettings(
+            "127.0.0.1", 0, tmp_path / "hubs", control=newer.url, token=tmp_path / "token"
+        )
+    )
+    async with ClientSession() as http:
+        await Fabric(tmp_path, newer, http).call(
+            "POST", "/v1/services", body={"document": DOCUMENT}
+        )
+    for url in (older.url, newer.url, older.url):
+        listed = await ControlClient(url, tmp_path / "token", None).read()
+        assert listed is not None
+        router._use(listed)
+    assert set(router._services.names) == {"team-a/ask"}
+    await older.stop()
+    await newer.stop()
 
 
 async def test_what_cannot_be_read_names_the_place_and_what_holds(fabric: Fabric) -> None:

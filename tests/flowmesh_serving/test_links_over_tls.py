@@ -124,6 +124,22 @@ async def test_a_hub_connects_to_each_router_behind_a_name(
     assert ready(found) == 1
 
 
+async def test_a_hub_tries_again_where_a_connection_is_not_made_in_time(
+    found: TlsRouter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would wait up to a minute for a link that is back."""
+    monkeypatch.setattr(router_group, "_CONNECT_WITHIN_S", 0.05)
+    silent: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, w: silent.append(w), "127.0.0.1", 0)
+    address = f"tls:127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    found.hub.use_routers((address,), {address: found.tls(certificate())})
+    await until(lambda: len(silent) == 3)
+    found.hub.use_routers(())
+    for writer in silent:
+        writer.close()
+    server.close()
+
+
 async def test_a_hub_whose_certificate_a_router_does_not_know_says_so(
     found: TlsRouter, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -204,6 +204,7 @@ REPLICA = ServingReplica(
     calls_max=16,
     salts={"team-a": "salt-a"},
     timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
+    halvings=1,
 )
 REPLICA_STATE = ServingReplicaState(
     replica_id="team-a/ask/llm/r1/0",
@@ -214,6 +215,7 @@ REPLICA_STATE = ServingReplicaState(
     signature=digest(20),
     memory_mib=6000,
     token="token",
+    halvings=2,
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -17,6 +17,7 @@ from flowmesh_control.errors import (
     EvaluatorUnavailableError,
     ForbiddenError,
     NotFoundError,
+    PlacementUnknownError,
     PlanRefusedError,
     QuotaExceededError,
     RateExceededError,
@@ -61,6 +62,7 @@ _STATUS: tuple[tuple[type[FlowMeshError], int], ...] = (
     (StoreUnavailableError, 503),
     (AuthorizationUnavailableError, 503),
     (EvaluatorUnavailableError, 503),
+    (PlacementUnknownError, 503),
     (FlowMeshError, 400),
 )
 _CODES: tuple[tuple[type[FlowMeshError], str], ...] = (

@@ -16,6 +16,7 @@ from flowmesh_api.v1.services import (
     ServiceReplicas,
     ServiceStatus,
 )
+from flowmesh_control.errors import PlacementUnknownError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.records.service_records import (
     ReleasedComponent,
@@ -24,6 +25,7 @@ from flowmesh_control.records.service_records import (
 )
 from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
+from flowmesh_control.serving.learned_halvings import LearnedHalvings
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_control.serving.service_loads import ServiceLoads
@@ -48,6 +50,8 @@ from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
 
 EVERY_S = 1.0
+RECONNECT_S = 6.0
+"""After a restart of the leader: more than a worker's longest pause before it connects again."""
 _READY = "ready"
 FOLLOW_ROUNDS = 10
 """Services learn of newer outputs once in so many rounds."""
@@ -92,9 +96,11 @@ class ReplicaPlanner:
         self._post_and_wait = post_and_wait
         self._clock = clock
         self.plan = ServingPlan()
+        self._is_planned = False
         self.loads = ServiceLoads(self._placed_by_service, clock)
         self._scaler = ReplicaScaler(state, self.loads)
         self._targets = ServiceTargets()
+        self._halvings = LearnedHalvings()
         self._curves = CapacityCurves(state, self._scaler, self.loads)
 
     async def run(self) -> None:
@@ -102,7 +108,7 @@ class ReplicaPlanner:
 
         Workers first get the time to report the replicas that they hold.
         """
-        await asyncio.sleep(self._state.settings.sync_window_s)
+        await asyncio.sleep(self._report_window_s())
         for round_number in itertools.count():
             try:
                 if round_number % FOLLOW_ROUNDS == 0:
@@ -113,6 +119,12 @@ class ReplicaPlanner:
                 log.warning("the replicas of services stay as they are: %s", error)
             await asyncio.sleep(EVERY_S)
 
+    def _report_window_s(self) -> float:
+        window_s = self._state.settings.sync_window_s
+        if any(s.release is not None for s in self._registry.all()):
+            return max(window_s, RECONNECT_S)
+        return window_s
+
     async def update(self) -> None:
         """Makes a plan, and posts it where workers do not have it yet.
 
@@ -120,6 +132,10 @@ class ReplicaPlanner:
         """
         if self._state.reserved_pools is None:
             return
+        await self._plan()
+        self._is_planned = True
+
+    async def _plan(self) -> None:
         known = self._registry.all()
         for kept in (self.loads, self._targets, self._curves):
             kept.keep({s.id for s in known})
@@ -128,7 +144,9 @@ class ReplicaPlanner:
             self.plan = ServingPlan()
             self._scaler.clear()
             return
+        self._halvings.observe(self._state.workers.values())
         demands = [d for s in services for d in self._demands(s)]
+        self._halvings.keep({d.info.signature for d in demands})
         most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
         targets = {s.id: self._targets.of(s) for s in services}
         now_s = self._clock()
@@ -182,7 +200,17 @@ class ReplicaPlanner:
         return await self._curves.of(service, target)
 
     def placed(self, service: ServiceRecord) -> dict[str, str]:
-        """Returns the workers of a service's replicas, by the replica's id."""
+        """Returns the workers of a service's replicas, by the replica's id.
+
+        Raises:
+            PlacementUnknownError: there is no plan yet: routers go on with the last leader's.
+        """
+        if not self._is_planned and service.release is not None:
+            raise PlacementUnknownError(
+                "this leader has not planned the replicas of services yet",
+                where=service.id,
+                remedy="it waits some seconds for its workers to report what they have",
+            )
         return self._placed(f"{service.id}/")
 
     def _placed_by_service(self) -> dict[str, dict[str, str]]:
@@ -309,6 +337,7 @@ class ReplicaPlanner:
             reserved_pools={p for p, spaces in reserved.items() if service.namespace in spaces},
             affinity=component.plan.affinity,
             trusted=trusted,
+            halvings=self._halvings.of(info.signature),
         )
 
 

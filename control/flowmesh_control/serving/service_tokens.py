@@ -35,15 +35,18 @@ class ServiceTokens:
         clock: Clock,
         authorities: dict[str, str],
         denied_workers: Iterable[str] = (),
+        epoch: int = 0,
     ) -> None:
-        """Keeps nothing of its own.
+        """Keeps the last list for routers, by which it counts their versions.
 
         Args:
             registry: has the services.
             clock: Unix time in seconds.
             authorities: of link certificates, for the routers.
             denied_workers: that may not join, for the routers.
+            epoch: of this leader.
         """
+        self._listed = RouterServices(epoch=epoch)
         self._denied_workers = tuple(sorted(denied_workers))
         self._registry = registry
         self._clock = clock
@@ -113,8 +116,8 @@ class ServiceTokens:
         Args:
             placed: returns the workers of a service's replicas, by the replica's id.
         """
-        now_s = self._clock()
-        return RouterServices(
+        now_s, last = self._clock(), self._listed
+        listed = RouterServices(
             tuple(
                 msgspec.structs.replace(
                     service.entry,
@@ -130,4 +133,9 @@ class ServiceTokens:
             ),
             self._authorities,
             self._denied_workers,
+            last.epoch,
+            last.version,
         )
+        if listed != last:
+            self._listed = msgspec.structs.replace(listed, version=last.version + 1)
+        return self._listed

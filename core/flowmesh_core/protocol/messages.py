@@ -180,6 +180,8 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
         calls_max: calls that it takes at once; 0 is what the engine can.
         salts: by namespace of a caller, what separates its prefix cache.
         timings: by stage that calls it, what a call may take.
+        halvings: how often replicas of its signature ran out of memory on such workers: so often
+            its calls at once are halved.
     """
 
     replica_id: str
@@ -190,6 +192,7 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     calls_max: int = 0
     salts: dict[str, str] = {}
     timings: dict[str, StageTiming] = {}
+    halvings: int = 0
 
     @property
     def code_tenant(self) -> str:
@@ -211,6 +214,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         memory_mib: what the worker reserves for that, whether it is loaded or not.
         token: of the replica's opening: the proof, to a later leader, that it was given to this
             worker process.
+        halvings: how often its calls at once are halved, since its host ran out of memory.
     """
 
     replica_id: str
@@ -221,6 +225,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     signature: Digest = Digest("")
     memory_mib: int = 0
     token: str = ""
+    halvings: int = 0
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -4,6 +4,9 @@ On a laptop ``fmesh serve`` writes it to a file; on a cluster routers read it fr
 (``GET /v1/router``). It is a level: what it lists holds until the next one, and a service or token
 that leaves it is refused. Tokens are in it as hashes only. Fields are added at the end, with a
 default.
+
+A control plane that leads no more may answer until it notices. So each list has the epoch of its
+leader, and a router refuses a list that is older than one that it has.
 """
 
 import hashlib
@@ -84,11 +87,15 @@ class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):
             none where hubs connect over a Unix socket.
         denied_workers: that may not join: routers take nothing from their hubs, whatever their
             certificates say.
+        epoch: of the leader; 0 in a file, and from releases that did not state it.
+        version: rises with each change of the list within the epoch.
     """
 
     services: tuple[ServiceEntry, ...] = ()
     link_authorities: dict[str, str] = {}
     denied_workers: tuple[str, ...] = ()
+    epoch: int = 0
+    version: int = 0
 
 
 def token_hash(token: str) -> str:

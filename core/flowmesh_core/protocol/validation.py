@@ -58,6 +58,7 @@ MIB_MAX = 1 << 40
 BYTES_MAX = 1 << 60
 TOKENS_MAX = 10**12
 UNITS_MAX = 10**15
+HALVINGS_MAX = 16
 PRICE_MAX = 10**13
 """$10,000 an hour, in nano-dollars."""
 AGE_MAX_S = 20 * 365 * 86400.0
@@ -92,7 +93,12 @@ _INSTANCE: checks.Limits = (
     ("load_s", SECONDS_MAX),
     ("silent_s", SECONDS_MAX),
 )
-_REPLICA: checks.Limits = (("calls", 1 << 20), ("units", UNITS_MAX), ("memory_mib", MIB_MAX))
+_REPLICA: checks.Limits = (
+    ("calls", 1 << 20),
+    ("units", UNITS_MAX),
+    ("memory_mib", MIB_MAX),
+    ("halvings", HALVINGS_MAX),
+)
 _ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
 _CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))
 _SHAPE: checks.Limits = (

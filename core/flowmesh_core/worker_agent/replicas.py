@@ -16,6 +16,7 @@ import msgspec
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import ServingReplica, ServingReplicaState
+from flowmesh_core.protocol.validation import HALVINGS_MAX
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import CallsBusy
 from flowmesh_core.worker_agent.hub import Hub
@@ -42,7 +43,6 @@ CALLS_END_WITHIN_S = 30.0
 """Calls that are in a replica when it leaves the list may take this long to end."""
 TIMER = "replica"
 REASON_CHARS_MAX = 200
-HALVINGS_MAX = 16
 NO_HUB = "this worker has no hub: start it with one, or use a pool whose workers have one"
 
 
@@ -56,7 +56,8 @@ class Replica:
         units: work of its calls in this instance.
         listed: whether the control plane wants it.
         reason: why it has failed, or what it waits for.
-        halvings: how often its host ran out of memory: so often its calls at once are halved.
+        halvings: how often its host ran out of memory, or others of its signature did before it
+            was loaded: so often its calls at once are halved.
     """
 
     wanted: ServingReplica
@@ -104,6 +105,7 @@ class Replica:
             signature=self.signature,
             memory_mib=reserved.memory_mib if reserved else self.wanted.opening.memory_mib,
             token=self.wanted.opening.token,
+            halvings=self.halvings,
         )
 
 
@@ -160,7 +162,7 @@ class Replicas:
                 if known is not None:  # the same id for another engine
                     self._unpin(known)
                     self._end(known)
-                self.entries[one.replica_id] = Replica(one)
+                self.entries[one.replica_id] = Replica(one, halvings=_halvings(one))
         listed = list(self.entries.values())
         for replica in before.values():
             self._close(replica, end_within_s)
@@ -270,6 +272,7 @@ class Replicas:
             self._out.add(ClearTimer((TIMER, replica.id)))
         elif replica.wanted != wanted:
             replica.admitted = None  # the hub gets its new limits and salts
+        replica.halvings = max(replica.halvings, _halvings(wanted))
         replica.wanted = wanted
 
     def _close(self, replica: Replica, end_within_s: float) -> None:
@@ -313,6 +316,10 @@ def _steps(before: ReplicaState, after: ReplicaState) -> tuple[ReplicaState, ...
     """Returns the states on the way: what is open already was loaded by something else."""
     skips = before is not ReplicaState.LOADING and after is ReplicaState.READY
     return (ReplicaState.LOADING, after) if skips else (after,)
+
+
+def _halvings(wanted: ServingReplica) -> int:
+    return min(wanted.halvings, HALVINGS_MAX)
 
 
 def _line(text: str) -> str:

@@ -30,6 +30,7 @@ from flowmesh_serving.http.whole_calls import WholeCalls
 from flowmesh_serving.http.whole_invocations import WholeInvocations
 from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
+from flowmesh_serving.list_order import ListOrder
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings
@@ -71,6 +72,7 @@ class RouterServer:
         self._settings = settings
         self._control = _control_client(settings)
         self._services = ServiceTable(takes_users=self._control is not None)
+        self._order = ListOrder()
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         self._staged = StagedRequests(self._replicas)
@@ -251,6 +253,9 @@ class RouterServer:
             self._use(listed)
 
     def _use(self, listed: RouterServices) -> None:
+        if not self._order.accepts(listed):
+            self._metrics.outdated_lists.inc()
+            return
         self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
         self._metrics.use({entry.service: entry for entry in listed.services})

@@ -17,6 +17,7 @@ from tests.blob_views import blobs_of
 from tests.flowmesh_control.fabric import API_TOKEN, machine_of
 
 from flowmesh_api.v1.services import ServiceList, ServiceReasons, ServiceStatus
+from flowmesh_control.serving import replica_planner
 from flowmesh_core.catalog.builtin.code import COMPONENT as CODE
 from flowmesh_core.catalog.builtin.importing import MODEL
 from flowmesh_core.catalog.builtin.llm import GENERATE
@@ -29,7 +30,9 @@ from flowmesh_core.protocol.messages import (
     ServingReplicaState,
 )
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.router_services import RouterServices
 from flowmesh_store.tree import store_tree
+from flowmesh_worker.agent import connection
 
 pytestmark = pytest.mark.slow
 
@@ -201,6 +204,49 @@ async def test_a_service_survives_a_restart_of_the_leader_and_its_replica_stays(
     status = await api.until(lambda s: s.phase == "Ready")
     assert status.release == one.release
     assert worker.assigned == {}, "the model is not imported again"
+
+
+async def test_routers_get_no_placement_before_a_new_leader_knows_its_workers(
+    found: Place, folder: Path
+) -> None:
+    """They go on with that of the last leader: an empty one would end the service."""
+    _, worker, one = await serving(found, folder)
+    await worker.close()
+    await found.lead_anew()
+    api = Api(found)
+    answer = await api.call("GET", "/v1/router", status=503)
+    assert b"has not planned the replicas" in answer
+    await join(found, state_of(one))
+    planner = found.control.services.replica_planner
+    await until(lambda: planner.plan.workers)
+    await until(lambda: planner._is_planned)
+    listed = msgspec.json.decode(await api.call("GET", "/v1/router"), type=RouterServices)
+    assert [s.placed for s in listed.services] == [{one.replica_id: "good-w"}]
+    assert (listed.epoch, listed.version) == (2, 1)
+
+
+def test_workers_have_the_time_to_connect_again_before_replicas_are_planned() -> None:
+    assert replica_planner.RECONNECT_S > connection.BACKOFF_MAX_S
+
+
+async def test_while_the_store_is_away_services_go_on_and_new_ones_wait(
+    folder: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "store"
+    async with place(store_url=str(store)) as found:
+        api, worker, one = await serving(found, folder)
+        await until(lambda: found.control.services.replica_planner._is_planned)
+        before = await api.call("GET", "/v1/router")
+        (store / "services").rename(store / "services-away")
+        (store / "services").symlink_to(store / "services")  # nothing below it can be read
+        await api.call("POST", "/v1/services", {"document": service("new")}, status=503)
+        await found.control.services.replica_planner.update()
+        assert await api.call("GET", "/v1/router") == before
+        assert [r.replica_id for r in worker.replicas or ()] == [one.replica_id]
+        assert (await api.status()).phase == "Ready"
+        (store / "services").unlink()
+        (store / "services-away").rename(store / "services")
+        assert (await api.apply(service("new"))).phase == "Pending"
 
 
 async def test_a_service_that_was_deleted_while_no_worker_was_there_leaves_the_worker_later(
@@ -395,6 +441,18 @@ async def test_every_replica_has_a_reason(found: Place, folder: Path) -> None:
     assert placed.verdict in ("placed", "stays"), "until the next plan, and from then on"
     assert (placed.worker, placed.replica) == ("good-w", one.replica_id)
     await api.call("GET", "/v1/services/other/why?namespace=team-a", status=404)
+
+
+async def test_a_replica_on_a_new_worker_begins_with_what_the_lost_one_has_learned(
+    found: Place, folder: Path
+) -> None:
+    _, worker, one = await serving(found, folder)
+    await worker.sync(replicas=(state_of(one, "failed", halvings=2),))
+    await until(lambda: worker.replicas and worker.replicas[0].halvings == 2)
+    await worker.close()
+    again = await join(found)  # the same worker has started anew
+    await until(lambda: again.replicas)
+    assert [r.halvings for r in again.replicas or ()] == [2]
 
 
 async def test_a_busy_service_wants_more_replicas_up_to_its_most(

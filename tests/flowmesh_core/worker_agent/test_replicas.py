@@ -223,6 +223,20 @@ def test_after_each_loss_for_want_of_memory_half_as_many_calls_run_at_once() -> 
         assert (states(worker), admitted.halvings) == ({"a": "ready"}, halvings)
 
 
+def test_halvings_are_reported_and_those_of_others_of_the_signature_count() -> None:
+    worker, wanted = serving(), replica("a")
+    worker.desire(replicas=(msgspec.structs.replace(wanted, halvings=2),))
+    worker.load_all()
+    worker.post(e.HubReady(1))
+    assert [a.halvings for a in of_type(i.AdmitCalls, worker.done)] == [2]
+    assert [s.halvings for s in worker.agent.replica_states()] == [2]
+    worker.done.clear()
+    worker.desire(replicas=(msgspec.structs.replace(wanted, halvings=3),))
+    worker.desire(replicas=(wanted,))  # of a leader that has not learned it
+    assert [a.halvings for a in of_type(i.AdmitCalls, worker.done)] == [3, 3]
+    assert [s.halvings for s in worker.agent.replica_states()] == [3]
+
+
 def test_another_replica_goes_on_while_one_cannot_be_fetched() -> None:
     worker = serving()
     worker.desire(replicas=(replica("a", 0, "m"), replica("b")))

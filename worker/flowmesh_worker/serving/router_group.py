@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 UNIX, _TLS = "unix:", "tls:"
 _RESOLVE_EVERY_S = 2.0
-_HANDSHAKE_WITHIN_S = 10.0
+_CONNECT_WITHIN_S = 10.0
+"""With the handshake. The kernel alone would wait longer and longer between its packets, so that a
+link which is back would not be used for a minute."""
 
 
 class RouterGroup:
@@ -125,14 +127,14 @@ class RouterGroup:
             if self._path:
                 await loop.create_unix_connection(lambda: channel, self._path)
                 return
-            await loop.create_connection(
-                lambda: channel,
-                where,
-                self._port,
-                ssl=self._context,
-                server_hostname=self._host,
-                ssl_handshake_timeout=_HANDSHAKE_WITHIN_S,
-            )
+            async with asyncio.timeout(_CONNECT_WITHIN_S):
+                await loop.create_connection(
+                    lambda: channel,
+                    where,
+                    self._port,
+                    ssl=self._context,
+                    server_hostname=self._host,
+                )
 
         link = RouterLink(f"{self._address} ({where})", connect, self._hello, self._receiver)
         self._links[where] = (link, asyncio.get_running_loop().create_task(link.run()))

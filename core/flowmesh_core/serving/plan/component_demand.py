@@ -29,6 +29,7 @@ class ComponentDemand:
             none.
         trusted: it is code outside the sandbox, which only pools of enough trust run.
         timings: by stage that calls it, what a call may take.
+        halvings: (pool, device class) → how often its calls at once are halved there.
     """
 
     service: str
@@ -47,6 +48,7 @@ class ComponentDemand:
     affinity: str = ""
     trusted: bool = False
     timings: Mapping[str, StageTiming] = field(default_factory=dict)
+    halvings: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -43,6 +43,7 @@ class WorkerChoice:
 
     def give(self, demand: ComponentDemand, name: str, replica_id: str) -> None:
         """Adds a replica to the plan."""
+        shape = self.able[name].shape
         replica = ServingReplica(
             replica_id,
             demand.service,
@@ -52,6 +53,7 @@ class WorkerChoice:
             demand.calls_max,
             dict(demand.salts),
             dict(demand.timings),
+            demand.halvings.get((shape.pool, shape.device_class), 0),
         )
         self.given.setdefault(name, []).append(replica)
         self.tenants.bind(demand, name)
