@@ -128,7 +128,7 @@ def _write(
         http.download(content, path, **query)
     elif kind == "dataset":
         path = folder / f"{name}.{format_}"
-        _write_table(Rows(http, content, count=None, partial=bool(query)), path, format_)
+        write_table(Rows(http, content, count=None, partial=bool(query)), path, format_)
     elif kind == "metrics":
         path = folder / f"{name}.json"
         values = json_text.loads(http.call("GET", content, query=query))
@@ -146,7 +146,7 @@ def _write(
     return path
 
 
-def _write_table(rows: Rows, target: Path, format_: str) -> None:
+def write_table(rows: Rows, target: Path, format_: str) -> None:
     """Writes rows with the types of their data set as CSV or Parquet, whole or not at all."""
     temporary = target.with_name(f".{target.name}.part")
     try:
