@@ -270,3 +270,10 @@ def test_a_parquet_file_with_a_column_of_json_has_its_values(tmp_path: Any) -> N
     duckdb.sql("select '{\"a\": [1, null]}'::json as j").write_parquet(str(file))
     table = read_rows_file("rows.parquet", file.read_bytes())
     assert rows_to_chunks(table)[0] == rows_to_chunks([{"j": {"a": [1, None]}}])[0]
+
+
+async def test_an_output_of_which_nothing_is_published_yet_is_an_empty_table() -> None:
+    blobs: Any = None  # of which nothing is read
+    pieces = downloads.download_of(blobs, (), as_arrow=True).pieces
+    table = pa.ipc.open_stream(b"".join([piece async for piece in pieces])).read_all()
+    assert (table.num_rows, table.num_columns) == (0, 0)
