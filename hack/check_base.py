@@ -31,6 +31,19 @@ MODELS = ROOT / "examples" / "best-of-four.yaml"
 HEAVY = ("torch", "vllm", "transformers", "trl", "kubernetes", "kopf")
 
 
+def pyenv_folders() -> list[str]:
+    """Returns the folders of the Pythons that pyenv has installed.
+
+    Its shims, which are on the path in their place, run only the versions that are chosen in a
+    folder, so that uv does not find the others.
+    """
+    try:
+        root = subprocess.check_output(["pyenv", "root"], text=True).strip()
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [str(folder) for folder in sorted(Path(root).glob("versions/*/bin"))]
+
+
 def has(uv: str, python: str) -> bool:
     """Whether a Python is here, or is here after uv has fetched it."""
     commands = ([uv, "python", "find", python], [uv, "python", "install", "--quiet", python])
@@ -138,6 +151,7 @@ def check_base(uv: str, venv: Path, python: str, *wheels: Path) -> bool:
 
 def main(uv: str) -> int:
     """Checks each Python that is here, and returns the exit code."""
+    os.environ["PATH"] = os.pathsep.join([*pyenv_folders(), os.environ["PATH"]])
     [client], [fabric] = DIST.glob("flowmesh_fabric_sdk-*.whl"), DIST.glob("flowmesh_fabric-*.whl")
     here = [python for python in PYTHONS if has(uv, python)]
     for python in PYTHONS:

@@ -24,7 +24,7 @@ from plan_range import EXAMPLES, Range, other, with_other_rows  # noqa: E402 - a
 from up_process import Usage  # noqa: E402 - as above
 
 
-@pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing"])
+@pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing", "status"])
 def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str) -> None:
     script = BENCH / f"{name.replace('-', '_')}.py"
     asked = [sys.executable, str(script), "--help"]

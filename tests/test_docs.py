@@ -30,6 +30,24 @@ def test_every_link_and_path_on_a_page_resolves(page: Path) -> None:
     assert [str(path) for path in wanted if not path.exists()] == []
 
 
+def test_fields_that_pages_name_exist() -> None:
+    """Names in camel case in code spans, against schemas, manifests and the catalog of engines."""
+    files = [ROOT / name for name in ("docs/schema.json", "docs/openapi.json")]
+    files += [ROOT / "tests/golden/engines.json", *ROOT.glob("core/flowmesh_core/catalog/**/*.py")]
+    for folder in ("charts", "crds", "examples", "e2e"):
+        files += [p for p in (ROOT / folder).rglob("*") if p.suffix in (".yaml", ".json", ".py")]
+    known = {word for file in files for word in re.findall(r"\w+", file.read_text())}
+    known |= {"finishReason", "policyOptions", "stabilizationWindowSeconds", "tokenFile"}
+    named = {
+        (page.name, field)
+        for page in PAGES
+        for span in re.findall(r"`([^`\n]+)`", page.read_text())
+        for field in re.findall(r"(?<![\w./-])[a-z]+(?:[A-Z][a-z0-9]+)+(?![\w(])", span)
+    }
+    assert len(named) > 100
+    assert {(page, field) for page, field in named if field not in known} == set()
+
+
 def test_every_rule_of_the_security_page_names_its_test() -> None:
     rows = [
         line for line in (ROOT / "docs/security.md").read_text().splitlines() if line[:2] == "| "

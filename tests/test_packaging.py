@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hack.check_base import pyenv_folders
 from hack.version import PLACES, problems, write
 from packaging.requirements import Requirement
 
@@ -25,6 +26,21 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_base_install_has_no_upper_bound_of_python() -> None:
     assert PROJECT["requires-python"] == ">=3.11"
+
+
+def test_the_pythons_of_pyenv_are_found_behind_its_shims(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = tmp_path / "versions" / "3.13.0" / "bin"
+    there.mkdir(parents=True)
+    command = tmp_path / "shims" / "pyenv"
+    command.parent.mkdir()
+    command.write_text(f"#!/bin/sh\n[ $1 = root ] && echo {tmp_path}\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    assert pyenv_folders() == [str(there)]
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert pyenv_folders() == []
 
 
 @pytest.mark.parametrize("name", ["blake3", "cel-python", "duckdb", "jinja2", "orjson", "pyarrow"])
@@ -55,6 +71,13 @@ def test_readme_installs_from_a_clone_since_nothing_is_published() -> None:
         assert (ROOT / named).is_file(), named
     extras = set(PROJECT["optional-dependencies"])
     assert set(re.findall(r"\[([a-z-]+)\]", installing)) == extras
+
+
+def test_the_notes_of_the_chart_say_that_nothing_is_published() -> None:
+    notes = (ROOT / "charts" / "flowmesh" / "templates" / "NOTES.txt").read_text()
+    assert "Nothing of FlowMesh is published yet" in notes
+    assert "make images" in notes
+    assert (ROOT / "examples" / "kubernetes" / "hello.yaml").is_file()
 
 
 def test_the_readmes_workflow_uses_the_prompt_of_the_demo() -> None:

@@ -26,6 +26,7 @@ from flowmesh_cli.commands import (
 )
 from flowmesh_cli.errors import CliError, answer
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.help_panels import show_panels
 from flowmesh_cli.interrupts import end_quickly, leave_at_second
 from flowmesh_cli.nearness import suggest_option
 
@@ -53,6 +54,7 @@ for group in (
     doctor,
 ):
     group.add_to(app)
+show_panels(app)
 
 
 def _version(wanted: bool) -> None:

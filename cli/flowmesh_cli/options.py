@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from flowmesh_cli.help_panels import WHERE_PANEL
+
 StateDirOption = Annotated[
     Path | None,
     typer.Option(
@@ -12,6 +14,7 @@ StateDirOption = Annotated[
         help="State folder of the fabric: store, owner, worker caches.",
         envvar="FLOWMESH_STATE_DIR",
         show_default=".flowmesh",
+        rich_help_panel=WHERE_PANEL,
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]

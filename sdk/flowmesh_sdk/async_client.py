@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Callable, Generator
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from flowmesh_api.v1.enums import ENDED_PHASES
-from flowmesh_api.v1.lineage import LineageWalk
+from flowmesh_api.v1.lineage import LineageWalk, RowOrigins
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import RunStatus, RunSummary, StepLogLine, Uploaded
 from flowmesh_api.v1.why import Explanation, Why
@@ -215,8 +215,18 @@ class AsyncRun:
         """As :meth:`Run.logs`."""
         return await self._call(lambda run: run.logs(step))
 
-    async def lineage(self, output: str, *, depth: int = 0) -> LineageWalk:
+    @overload
+    async def lineage(
+        self, output: str, *, depth: int = 0, rows: Literal[False] = False
+    ) -> LineageWalk: ...
+    @overload
+    async def lineage(self, output: str, *, depth: int = 0, rows: Literal[True]) -> RowOrigins: ...
+    async def lineage(
+        self, output: str, *, depth: int = 0, rows: bool = False
+    ) -> LineageWalk | RowOrigins:
         """As :meth:`Run.lineage`."""
+        if rows:
+            return await self._call(lambda run: run.lineage(output, depth=depth, rows=True))
         return await self._call(lambda run: run.lineage(output, depth=depth))
 
     async def cancel(self, *, reason: str = "") -> RunStatus:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from flowmesh_api.decoding import decode
-from flowmesh_sdk import sql
-from flowmesh_sdk.errors import FlowMeshError
+from flowmesh_sdk import sql, tables
+from flowmesh_sdk.errors import FlowMeshError, InvalidArgumentError
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
 
@@ -38,17 +38,16 @@ class Rows:
         self.count = count
 
     def __iter__(self) -> Iterator[Row]:
-        """Yields each row.
+        """Yields each row as it is in JSON: bytes are base64 text.
 
         Raises:
             FlowMeshError: the content is gone or incomplete, or the fabric does not answer.
         """
         return self._read()
 
-    def _read(self) -> Generator[Row, None, None]:
-        query = {"partial": True} if self._partial else {}
+    def _read(self, head: int | None = None) -> Generator[Row, None, None]:
         rest = b""
-        with self._http.stream(self._path, **query) as pieces:
+        with self._http.stream(self._path, partial=self._partial, head=head) as pieces:
             for piece in pieces:
                 *lines, rest = (rest + piece).split(b"\n")
                 yield from map(_row, filter(None, lines))
@@ -62,37 +61,64 @@ class Rows:
         return self.count
 
     def head(self, n: int = HEAD) -> list[Row]:
-        """Returns the first rows; reads no more than these."""
-        with contextlib.closing(self._read()) as rows:
+        """Returns the first rows; the fabric reads no more than the chunks that have these.
+
+        Raises:
+            InvalidArgumentError: ``n`` is negative.
+        """
+        if n < 0:
+            raise InvalidArgumentError(f"{n} is not a number of rows", where="head")
+        if n == 0:
+            return []
+        with contextlib.closing(self._read(n)) as rows:
             return list(itertools.islice(rows, n))
 
     def to_list(self) -> list[Row]:
         """Returns all rows."""
         return list(self)
 
+    @contextlib.contextmanager
+    def arrow_reader(self) -> Iterator["pyarrow.RecordBatchReader"]:
+        """Yields a reader of record batches, one a chunk, which are read as they are asked for.
+
+        The columns have the data set's own types: a json column is of Arrow's type ``arrow.json``,
+        bytes are binary. It needs ``pip install 'flowmesh-fabric-sdk[arrow]'``.
+
+        Raises:
+            FlowMeshError: as iteration.
+        """
+        tables.require_pyarrow()
+        accept = tables.ARROW_STREAM
+        with self._http.stream(self._path, accept=accept, partial=self._partial) as pieces:
+            yield tables.open_stream(pieces)
+
     def to_arrow(self) -> "pyarrow.Table":
-        """Returns a table (needs ``pip install 'flowmesh-fabric-sdk[arrow]'``)."""
-        try:
-            import pyarrow  # noqa: PLC0415 - optional, and slow to load
-        except ImportError as e:
-            raise _missing("pyarrow", "arrow") from e
-        return pyarrow.Table.from_pylist(self.to_list())
+        """Returns all rows as a table, with the types of :meth:`arrow_reader`."""
+        with self.arrow_reader() as reader:
+            return reader.read_all()
 
     def to_pandas(self) -> "pandas.DataFrame":
-        """Returns a data frame (needs ``pip install 'flowmesh-fabric-sdk[pandas]'``)."""
+        """Returns a data frame (needs ``pip install 'flowmesh-fabric-sdk[pandas]'``).
+
+        Values of json columns are objects; integers stay integers where some are null.
+        """
         try:
-            import pandas  # noqa: PLC0415 - optional, and slow to load
+            import pandas  # noqa: F401, PLC0415 - optional, and slow to load
         except ImportError as e:
-            raise _missing("pandas", "pandas") from e
-        return pandas.DataFrame(self.to_list())
+            raise tables.missing("pandas", "pandas") from e
+        return tables.data_frame(self.to_arrow())
 
     def to_hf(self) -> "datasets.Dataset":
-        """Returns a data set of Hugging Face (needs ``pip install datasets``)."""
+        """Returns a data set of Hugging Face.
+
+        A json column has the feature ``Json``, whose values are objects of any shape. It needs
+        ``pip install 'flowmesh-fabric-sdk[datasets]'``.
+        """
         try:
             import datasets  # noqa: PLC0415 - optional, and slow to load
         except ImportError as e:
-            raise FlowMeshError("datasets is not installed", remedy="pip install datasets") from e
-        return datasets.Dataset.from_list(self.to_list())
+            raise tables.missing("datasets", "datasets") from e
+        return datasets.Dataset(self.to_arrow())
 
     def sql(self, query: str) -> "pyarrow.Table":
         """Returns the rows of a SELECT over the table ``rows``, made on this machine.
@@ -120,12 +146,6 @@ def _row(line: bytes) -> Row:
     except msgspec.DecodeError as e:
         shown = line[:_SHOWN_BYTES].decode("ascii", "replace")
         raise FlowMeshError(f"a row is not JSON: {e}", where=shown) from e
-
-
-def _missing(package: str, extra: str) -> FlowMeshError:
-    return FlowMeshError(
-        f"{package} is not installed", remedy=f"pip install 'flowmesh-fabric-sdk[{extra}]'"
-    )
 
 
 _decoder = msgspec.json.Decoder(dict[str, Any])

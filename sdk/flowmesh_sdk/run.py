@@ -3,10 +3,10 @@
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal, overload
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
-from flowmesh_api.v1.lineage import LineageWalk
+from flowmesh_api.v1.lineage import LineageWalk, RowOrigins
 from flowmesh_api.v1.receipts import Receipt as ReceiptDocument
 from flowmesh_api.v1.runs import DeletedRun, RunStatus, StepLogLine
 from flowmesh_api.v1.why import Explanation, Why
@@ -157,10 +157,27 @@ class Run:
         """Returns what a step's engines printed; of all steps where none is named."""
         return self._http.get(f"/v1/runs/{self.uid}/logs", list[StepLogLine], step=step)
 
-    def lineage(self, output: str, *, depth: int = 0) -> LineageWalk:
-        """Returns what an output (or ``step.port``) was made from."""
+    @overload
+    def lineage(
+        self, output: str, *, depth: int = 0, rows: Literal[False] = False
+    ) -> LineageWalk: ...
+    @overload
+    def lineage(self, output: str, *, depth: int = 0, rows: Literal[True]) -> RowOrigins: ...
+    def lineage(
+        self, output: str, *, depth: int = 0, rows: bool = False
+    ) -> LineageWalk | RowOrigins:
+        """Returns what an output (or ``step.port``) was made from.
+
+        Args:
+            output: its name.
+            depth: how many derivations to follow; 0 for all.
+            rows: whether to return, chunk by chunk, the rows that its rows came from.
+        """
         query: dict[str, Any] = {"name": output, "depth": depth or None}
-        return self._http.get(f"/v1/runs/{self.uid}/lineage", LineageWalk, **query)
+        path = f"/v1/runs/{self.uid}/lineage"
+        if rows:
+            return self._http.get(f"{path}/rows", RowOrigins, **query)
+        return self._http.get(path, LineageWalk, **query)
 
     def cancel(self, *, reason: str = "") -> RunStatus:
         """Cancels it for all who submitted it; results that are published stay."""

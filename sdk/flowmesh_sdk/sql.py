@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flowmesh_sdk.errors import FlowMeshError
+from flowmesh_sdk.tables import missing, with_json
 
 if TYPE_CHECKING:
     import pyarrow
@@ -11,6 +12,8 @@ if TYPE_CHECKING:
 
 def query(text: str, tables: Mapping[str, "Callable[[], pyarrow.Table]"]) -> "pyarrow.Table":
     """Returns the rows of a SELECT over tables; it can read no file and no address.
+
+    A json column of a table has DuckDB's type JSON, as in ``data.sql``, also in what is returned.
 
     Args:
         text: one SELECT.
@@ -22,21 +25,32 @@ def query(text: str, tables: Mapping[str, "Callable[[], pyarrow.Table]"]) -> "py
     try:
         import duckdb  # noqa: PLC0415 - optional, and slow to load
     except ImportError as e:
-        remedy = "pip install 'flowmesh-fabric-sdk[sql]'"
-        raise FlowMeshError("duckdb is not installed", remedy=remedy) from e
+        raise missing("duckdb", "sql") from e
     with duckdb.connect() as database:
-        for name, read in tables.items():
-            if name in text:
-                database.register(name, read())
-        # The query may come from anywhere.
-        database.execute("SET enable_external_access = false; SET lock_configuration = true")
         try:
+            for name, read in tables.items():
+                if name in text:
+                    database.register(name, _with_columns(name, read()))
+            # The query may come from anywhere.
+            database.execute("SET enable_external_access = false; SET lock_configuration = true")
             statements = duckdb.extract_statements(text)
             if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
                 raise _wrong("it is not one SELECT", tables)
-            return database.sql(text).to_arrow_table()
+            found = database.sql(text)
+            is_json = [str(kind) == "JSON" for kind in found.types]
+            return with_json(found.to_arrow_table(), is_json)
         except duckdb.Error as e:
             raise _wrong(str(e).strip().splitlines()[0], tables) from e
+
+
+def _with_columns(name: str, table: "pyarrow.Table") -> "pyarrow.Table":
+    if table.num_columns:
+        return table
+    raise FlowMeshError(
+        "it has no columns, since what made it had no rows and named none",
+        where=f'table "{name}"',
+        remedy="have the step that makes it name them, as `select ... where false` does",
+    )
 
 
 def _wrong(message: str, tables: Mapping[str, object]) -> FlowMeshError:

@@ -44,3 +44,24 @@ def test_no_line_of_a_list_of_commands_is_cut_off_on_80_columns(group: str) -> N
     listed = shown.partition("Commands:")[2].splitlines()
     assert len(listed) > 1
     assert [line for line in listed if line.endswith("...")] == []
+
+
+def test_the_options_that_choose_a_fabric_have_a_section_of_their_own() -> None:
+    shown = CliRunner().invoke(app, ["outputs", "--help"]).stdout
+    own, _, where = shown.partition("\nWhere:\n")
+    chosen = ("--state-dir", "--cluster", "--context", "--kubeconfig", "--server", "--ca")
+    chosen += ("--system-namespace", "--namespace", "--all-namespaces")
+    assert [option for option in chosen if f" {option}" not in where] == []
+    assert [option for option in chosen if f" {option}" in own] == []
+    assert "--head" in own
+    assert "--json" in own
+    assert "--help" in own.partition("\nOptions:\n")[2]
+
+
+def test_a_section_has_the_options_of_its_panel() -> None:
+    shown = CliRunner().invoke(app, ["up", "--help"]).stdout
+    assert "--store-max" in shown.partition("\nStore:\n")[2].partition("\nWhere:\n")[0]
+
+
+def test_commands_of_groups_have_sections_too() -> None:
+    assert "\nWhere:\n" in CliRunner().invoke(app, ["cache", "stats", "--help"]).stdout

@@ -78,6 +78,7 @@ def test_rows_cost_and_reasons_of_a_run(
     assert most.to_list() == [{"most": 297}]
     made = {derivation.uid for derivation in later.lineage("rows").derivations}
     assert {run.uid, later.uid} <= made
+    assert later.lineage("rows", rows=True).digest == later.lineage("rows").digest
     assert reading.run(client=client).receipt().executed == 0
     run.delete()
     with pytest.raises(fm.InvalidWorkflowError, match=f"there is no run '{run.uid}'"):
@@ -114,6 +115,8 @@ async def test_an_event_loop_runs_and_reads_workflows_beside_other_tasks(
         states = [status.phase async for status in found.watch()]
         assert states[-1] == "Succeeded"
         assert (await found.why("double")).step.state == "COMPLETED"
+        origins = await found.lineage("rows", rows=True)
+        assert origins.chunks or origins.whole
         forecast = await fabric.plan(documents[0])
         assert [step.expect for step in forecast.steps] == ["hit"]
         assert (await (await fabric.submit(documents[0])).receipt()).paid_usd == 0

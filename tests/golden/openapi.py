@@ -2,7 +2,7 @@
 
 ``openapi.json`` has an entry for each, from the description of the API when it was recorded last.
 None may be removed or get another type, default or requirement; new ones may be added, unless a
-request would have to give them.
+request would have to give them. So may media types of answers, which clients ask for.
 
 ``python -m tests.golden.openapi --write`` records additions, and refuses other changes.
 """
@@ -105,6 +105,8 @@ def _is_kept(key: str, new: Any, old: Any) -> bool:
             return bool(new[: len(old)] == old)
         case "default" if isinstance(new, dict) and isinstance(old, dict):
             return old.items() <= new.items()
+        case _ if "/" in key and old is None:  # a media type, which clients ask for by `Accept`
+            return True
     return _extends(new, old)
 
 

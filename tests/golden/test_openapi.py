@@ -91,6 +91,10 @@ BREAKING: dict[str, tuple[Change, str]] = {
         ),
         "GET /v1/fabric 200 was",
     ),
+    "a removed media type": (
+        lambda d: _operation(d, "/v1/content")["responses"]["200"]["content"].popitem(),
+        "GET /v1/content 200 was",
+    ),
     "a field that requests must have now": (
         lambda d: (
             _schema(d, "AuditBody")["properties"].update(reason={"type": "string"}),
@@ -121,6 +125,9 @@ ADDITIONS: dict[str, Change] = {
     "an operation": lambda d: d["paths"].update({"/v1/new": d["paths"]["/v1/plan"]}),
     "a parameter": lambda d: _operation(d, "/v1/workers").update(
         parameters=[{"name": "pool", "in": "query", "schema": {"type": "string"}}]
+    ),
+    "a media type": lambda d: _operation(d, "/v1/fabric")["responses"]["200"]["content"].update(
+        {"application/cbor": {}}
     ),
     "other words": lambda d: _schema(d, "RunStatus").update(description="A run."),
 }

@@ -11,6 +11,7 @@ from typing import Any
 
 JSON = "application/json"
 JSON_LINES = "application/x-ndjson"
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
 TAR = "application/x-tar"
 BYTES = "application/octet-stream"
 TEXT = "text/plain"

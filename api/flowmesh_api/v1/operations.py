@@ -25,6 +25,7 @@ from flowmesh_api.v1.fabric import (
 from flowmesh_api.v1.keys import MasterKeys, ResealReport, RetireBody, RetireReport
 from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.operation import (
+    ARROW_STREAM,
     BYTES,
     JSON,
     JSON_LINES,
@@ -158,13 +159,16 @@ GET_TRACE = _runs.get(
 )
 
 _content = OperationGroup(Tag.CONTENT)
-_ANY_CONTENT = (JSON_LINES, TAR, JSON, BYTES)
+_ANY_CONTENT = (JSON_LINES, ARROW_STREAM, TAR, JSON, BYTES)
+_HEAD = QueryParameter("head", "Of a data set only so many rows, from the first on; from 1.", int)
 LIST_OUTPUTS = _content.get(routes.RUN_OUTPUTS, "List the outputs of a run by name.", Outputs)
 GET_OUTPUT = replace(
     _content.get(
         routes.RUN_OUTPUT,
-        "Download an output: rows as JSON Lines, a folder as tar, metrics as JSON, or bytes.",
+        "Download an output: rows as JSON Lines or, where `Accept` names it, as an Arrow stream; "
+        "a folder as tar, metrics as JSON, or bytes.",
         bytes,
+        _HEAD,
         QueryParameter("partial", "What is published so far, also of an unfinished run.", bool),
     ),
     media=_ANY_CONTENT,
@@ -174,6 +178,7 @@ GET_CONTENT = replace(
         routes.CONTENT,
         "Download the content of a reference, in the form of an output.",
         bytes,
+        _HEAD,
         QueryParameter("reference", "The reference.", required=True),
         QueryParameter("kind", "The kind that is expected; another one is refused."),
         NAMESPACE,

@@ -82,7 +82,7 @@ class ApiClient(ApiConnection):
             remedy = remedy.replace(route, command)
         return kind(refusal.message, code, where=refusal.where, remedy=remedy)
 
-    def misread(self, request: str, error: msgspec.DecodeError) -> Exception:
+    def misread(self, request: str, error: msgspec.DecodeError | str) -> Exception:
         """Returns the exception for an answer that is not of the expected kind."""
         return CliError(
             f"the answer is not what this version of fmesh expects: {error}",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from flowmesh_cli.help_panels import WHERE_PANEL
 from flowmesh_cli.options import StateDirOption
 
 SYSTEM_NAMESPACE = "flowmesh"
@@ -60,6 +61,7 @@ _OPTIONS: dict[str, Any] = {
             "--cluster/--local",
             help="Use the cluster of the current kubeconfig context, or this machine.",
             envvar="FLOWMESH_CLUSTER",
+            rich_help_panel=WHERE_PANEL,
             show_default="--local",
         ),
     ],
@@ -70,10 +72,12 @@ _OPTIONS: dict[str, Any] = {
             metavar="NAME",
             help="Use the cluster of this kubeconfig context.",
             envvar="FLOWMESH_CONTEXT",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
     "kubeconfig": Annotated[
-        Path | None, typer.Option("--kubeconfig", help="Path of the kubeconfig.")
+        Path | None,
+        typer.Option("--kubeconfig", help="Path of the kubeconfig.", rich_help_panel=WHERE_PANEL),
     ],
     "server": Annotated[
         str,
@@ -82,6 +86,7 @@ _OPTIONS: dict[str, Any] = {
             metavar="URL",
             help="Address of the cluster's gateway, if you can reach it directly.",
             envvar="FLOWMESH_SERVER",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
     "ca": Annotated[
@@ -91,6 +96,7 @@ _OPTIONS: dict[str, Any] = {
             metavar="FILE",
             help="Certificates to trust for the gateway.",
             envvar="FLOWMESH_CA",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
     "system_namespace": Annotated[
@@ -99,6 +105,7 @@ _OPTIONS: dict[str, Any] = {
             "--system-namespace",
             help="Namespace of the cluster's operator.",
             envvar="FLOWMESH_SYSTEM_NAMESPACE",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
 }
@@ -106,13 +113,20 @@ _NAMESPACE: dict[str, Any] = {
     "namespace": Annotated[
         str,
         typer.Option(
-            "--namespace", "-n", help="Use the runs of this namespace.", show_default="context's"
+            "--namespace",
+            "-n",
+            help="Use the runs of this namespace.",
+            show_default="context's",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
     "every_namespace": Annotated[
         bool,
         typer.Option(
-            "--all-namespaces", "-A", help="Use the runs of all namespaces that you may see."
+            "--all-namespaces",
+            "-A",
+            help="Use the runs of all namespaces that you may see.",
+            rich_help_panel=WHERE_PANEL,
         ),
     ],
 }

@@ -1,5 +1,6 @@
 """Writes the outputs of a run to a folder: a file for each, or one for each row of a data set."""
 
+import csv
 import json as json_text
 import tarfile
 from collections.abc import Iterable, Mapping
@@ -7,12 +8,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import jinja2
+import msgspec
 
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
 from flowmesh_core.catalog.templates import context, environment, undeclared
+from flowmesh_sdk.rows import Rows
 from flowmesh_store.unpacking import unpack
 
 FORMATS = ("jsonl", "csv", "parquet")
@@ -120,11 +123,12 @@ def _write(
     http: ApiClient, content: str, query: dict[str, int], kind: str, folder: Path, format_: str
 ) -> Path:
     name = content.rpartition("/")[2]
-    if kind == "dataset":
+    if kind == "dataset" and format_ == "jsonl":
+        path = folder / f"{name}.jsonl"
+        http.download(content, path, **query)
+    elif kind == "dataset":
         path = folder / f"{name}.{format_}"
-        rows = folder / f".{name}.jsonl"
-        http.download(content, rows, **query)
-        _convert(rows, path, format_)
+        write_table(Rows(http, content, count=None, partial=bool(query)), path, format_)
     elif kind == "metrics":
         path = folder / f"{name}.json"
         values = json_text.loads(http.call("GET", content, query=query))
@@ -142,18 +146,41 @@ def _write(
     return path
 
 
-def _convert(rows: Path, target: Path, format_: str) -> None:
-    """Converts rows from JSON Lines to the requested format."""
-    if format_ == "jsonl":
-        rows.replace(target)
-        return
-    # Imported here: pyarrow loads in a third of a second, and JSON Lines do not need it.
-    from pyarrow import csv, json, parquet  # noqa: PLC0415
-    from pyarrow import table as table_of  # noqa: PLC0415
+def write_table(rows: Rows, target: Path, format_: str) -> None:
+    """Writes rows with the types of their data set as CSV or Parquet, whole or not at all."""
+    temporary = target.with_name(f".{target.name}.part")
+    try:
+        with rows.arrow_reader() as reader:
+            if format_ == "csv":
+                _write_csv(reader, temporary)
+            else:
+                _write_parquet(reader, temporary)
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
 
-    table = json.read_json(rows) if rows.stat().st_size else table_of({})
-    if format_ == "csv":
-        csv.write_csv(table, target)
-    else:
-        parquet.write_table(table, target)
-    rows.unlink()
+
+def _write_csv(reader: Any, target: Path) -> None:
+    names = reader.schema.names
+    with target.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        for batch in reader:
+            writer.writerows([plain(row[name]) for name in names] for row in batch.to_pylist())
+
+
+def _write_parquet(reader: Any, target: Path) -> None:
+    # Imported here: pyarrow loads in a third of a second, and JSON Lines do not need it.
+    from pyarrow import parquet  # noqa: PLC0415
+
+    with parquet.ParquetWriter(target, reader.schema) as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+
+
+def plain(value: Any) -> Any:
+    """Returns a value as CSV has it: text and numbers as they are, bytes in base64, others JSON."""
+    if value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool)):
+        return value
+    encoded = msgspec.json.encode(value).decode()
+    return encoded.strip('"') if isinstance(value, bytes) else encoded

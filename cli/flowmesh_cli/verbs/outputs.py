@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import typer
 
 from flowmesh_api.v1.enums import ENDED_PHASES
@@ -19,7 +18,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode, worst
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.output_files import FORMATS, download_outputs, write_row_files
+from flowmesh_cli.verbs.output_files import FORMATS, download_outputs, plain, write_row_files
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
 from flowmesh_cli.views.runs import describe_output
@@ -172,14 +171,7 @@ def _write_rows(terminal: Terminal, rows: Sequence[Mapping[str, Any]], format_: 
     names = list(dict.fromkeys(name for row in rows for name in row))
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(names)
-    writer.writerows([_plain(row.get(name)) for name in names] for row in rows)
-
-
-def _plain(value: Any) -> Any:
-    """Returns a value as CSV has it: text and numbers as they are, others as JSON."""
-    if value is None or (isinstance(value, (int, float, str)) and not isinstance(value, bool)):
-        return value
-    return msgspec.json.encode(value).decode()
+    writer.writerows([plain(row.get(name)) for name in names] for row in rows)
 
 
 def read_heads(

@@ -16,6 +16,7 @@ from flowmesh_cli.views.rows import show_rows
 from flowmesh_sdk import sql
 from flowmesh_sdk.errors import FlowMeshError
 from flowmesh_sdk.rows import Rows
+from flowmesh_sdk.tables import table_rows
 
 
 def query_outputs(query: str, *, run: str, limit: int, place: Target, as_json: bool) -> None:
@@ -57,7 +58,7 @@ def _ask(
         table = sql.query(query, {name: rows.to_arrow for name, rows in outputs.items()})
     except FlowMeshError as e:
         raise CliError(e.message, ExitCode.USAGE, where=e.where, remedy=e.remedy) from e
-    rows = table.slice(0, limit).to_pylist()
+    rows = table_rows(table.slice(0, limit))
     return [{name: _plain(value) for name, value in row.items()} for row in rows], table.num_rows
 
 

@@ -4,11 +4,13 @@ import asyncio
 import tarfile
 import tempfile
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 
 from aiohttp import web
 
 from flowmesh_api.v1 import operations
+from flowmesh_api.v1.operation import ARROW_STREAM
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_control.api.authorization import (
     AuthorizedRequest,
@@ -21,24 +23,26 @@ from flowmesh_control.api.connections import while_connected
 from flowmesh_control.api.content_sender import ContentSender
 from flowmesh_control.api.ports import RunReader
 from flowmesh_control.api.request_recorder import Logging
-from flowmesh_control.api.responses import flag, json_response
+from flowmesh_control.api.responses import accepts, flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Verb
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
-from flowmesh_control.queries.downloads import download_of
+from flowmesh_control.queries.downloads import ALL_ROWS, Download, download_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
 from flowmesh_core.errors import FlowMeshError, RevokedContentError
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
-from flowmesh_store.blobs import BlobViews
+from flowmesh_store.blobs import Blobs, BlobViews
 from flowmesh_store.model_files import require_data_only
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
 
 ROWS_BYTES_MAX = 2 << 30
+_HEAD_DIGITS = 15
 _CONTROL = frozenset({"Cc", "Cs"})
 
 
@@ -160,7 +164,8 @@ class DataHandlers:
     async def output(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes.
 
-        With ``?partial=1`` it has what is published so far, also of a run that has not ended.
+        Rows are an Arrow stream where ``Accept`` names it, and only the first with ``?head=``. With
+        ``?partial=1`` it has what is published so far, also of a run that has not ended.
         """
         uid = call.uid
         if flag(call.request, "partial"):
@@ -183,14 +188,12 @@ class DataHandlers:
             )
         scopes = await self._runs.output_scopes(uid)
         blobs = self._store.view(write=scopes[0], read=scopes)
-        return await self._sender.send(call, download_of(blobs, outputs[name]))
+        return await self._sender.send(call, _download(call, blobs, outputs[name]))
 
     async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
         name = call.request.match_info["name"]
         blobs, artifacts = await self._partial_outputs.artifacts(call.uid, name)
-        if not artifacts:
-            return web.Response(content_type="application/x-ndjson")
-        return await self._sender.send(call, download_of(blobs, artifacts))
+        return await self._sender.send(call, _download(call, blobs, artifacts))
 
     async def content(self, call: AuthorizedRequest) -> web.StreamResponse:
         """``GET /v1/content?reference=&namespace=`` → the content, in the form of an output.
@@ -209,11 +212,28 @@ class DataHandlers:
         artifact = await self._uploads.load(issued_as, reference, scopes)
         call.note(artifact.digest)
         blobs = self._store.view(write=scopes.private, read=scopes.readable)
-        return await self._sender.send(call, download_of(blobs, (artifact,)))
+        return await self._sender.send(call, _download(call, blobs, (artifact,)))
 
     def _scopes(self, call: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(call.namespace))
         return self._policies.scopes(call.namespace, labels)
+
+
+def _download(call: AuthorizedRequest, blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:
+    as_arrow = accepts(call.request, ARROW_STREAM)
+    return download_of(blobs, artifacts, rows_max=_rows_max(call), as_arrow=as_arrow)
+
+
+def _rows_max(call: AuthorizedRequest) -> int:
+    head = call.request.query.get("head")
+    if head is None:
+        return ALL_ROWS
+    if not head.isdecimal() or len(head) > _HEAD_DIGITS or not int(head):
+        raise FlowMeshError(
+            f"{head!r} is not a number of rows: expected a whole number of 1 or more",
+            where="?head=",
+        )
+    return int(head)
 
 
 def _file_name(name: str) -> str:

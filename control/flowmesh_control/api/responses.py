@@ -168,6 +168,12 @@ def _in_openais_shape(request: web.Request, response: web.Response) -> web.Respo
     return response
 
 
+def accepts(request: web.Request, media_type: str) -> bool:
+    """Whether the header ``Accept`` names a media type; ``*/*`` does not."""
+    named = request.headers.get("Accept", "").lower().split(",")
+    return media_type in (part.partition(";")[0].strip() for part in named)
+
+
 def flag(request: web.Request, name: str) -> bool:
     """Whether a query parameter is ``1``, ``true`` or ``yes``."""
     return request.query.get(name, "").lower() in ("1", "true", "yes")

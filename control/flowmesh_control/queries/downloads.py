@@ -1,6 +1,7 @@
-"""Downloads of artifacts: rows as JSON Lines, directories as tar, others unchanged."""
+"""Downloads of artifacts: rows as JSON Lines or Arrow, directories as tar, others unchanged."""
 
 import asyncio
+import sys
 import tarfile
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -8,9 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
 import orjson
 
-from flowmesh_core.dataset import ChunkRef, Manifest, Schema, decode_manifest_of
+from flowmesh_api.v1.operation import ARROW_STREAM, BYTES, JSON, JSON_LINES, TAR
+from flowmesh_core.dataset import ChunkRef, Manifest, Schema, concat, decode_manifest_of
 from flowmesh_core.errors import BlobCorruptError
 from flowmesh_core.identity import canonical_bytes
 from flowmesh_core.protocol.results import Artifact, require_identity
@@ -20,6 +23,7 @@ from flowmesh_store.disk_space import require_space
 from flowmesh_store.tree import read_tree_of
 
 T = TypeVar("T")
+ALL_ROWS = sys.maxsize
 _BLOCK = tarfile.BLOCKSIZE
 _PIECE_BYTES = 1 << 20
 _READ_ON_LOOP = 64 << 10
@@ -34,19 +38,34 @@ class Download:
     pieces: AsyncIterator[bytes]
 
 
-def download_of(blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:
+def download_of(
+    blobs: Blobs,
+    artifacts: Sequence[Artifact],
+    *,
+    rows_max: int = ALL_ROWS,
+    as_arrow: bool = False,
+) -> Download:
     """Returns the content of an output; several artifacts are concatenated.
 
-    Iterating over it may raise BlobNotFoundError, BlobCorruptError or StoreUnavailableError.
+    Iterating over it may raise BlobNotFoundError, BlobCorruptError or StoreUnavailableError, and
+    IdentityError where data sets have other columns than those before and are read as Arrow.
+
+    Args:
+        blobs: that have it.
+        artifacts: those of the output; none is a data set without rows.
+        rows_max: of data sets, how many rows to read, from the first on.
+        as_arrow: whether rows are an Arrow stream in place of JSON Lines.
     """
-    kind = artifacts[0].kind
+    kind = artifacts[0].kind if artifacts else "dataset"
+    if kind == "dataset" and as_arrow:
+        return Download(ARROW_STREAM, _arrow(blobs, artifacts, rows_max))
     if kind == "dataset":
-        return Download("application/x-ndjson", _rows(blobs, artifacts))
+        return Download(JSON_LINES, _rows(blobs, artifacts, rows_max))
     if kind in ("model", "adapter"):
-        return Download("application/x-tar", _tar(blobs, artifacts[0]))
+        return Download(TAR, _tar(blobs, artifacts[0]))
     if kind == "metrics":
-        return Download("application/json", _metrics(blobs, artifacts))
-    return Download("application/octet-stream", _bytes(blobs, artifacts))
+        return Download(JSON, _metrics(blobs, artifacts))
+    return Download(BYTES, _bytes(blobs, artifacts))
 
 
 async def manifest_of(blobs: Blobs, artifact: Artifact) -> Manifest:
@@ -69,20 +88,57 @@ async def read_beside_others(
     return await asyncio.to_thread(read, data, schema, chunk)
 
 
-async def _rows(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:
+async def _rows(blobs: Blobs, artifacts: Sequence[Artifact], rows_max: int) -> AsyncIterator[bytes]:
     # Imported here: pyarrow is heavy, and only downloads need it.
     from flowmesh_store.datasets import (  # noqa: PLC0415
         read_verified_rows,
         rows_to_jsonl,
     )
 
+    def lines(count: int) -> Callable[[bytes, Schema, ChunkRef], bytes]:
+        return lambda *chunk: rows_to_jsonl(read_verified_rows(*chunk)[:count])
+
+    async for schema, chunk, count in _chunks(blobs, artifacts, rows_max):
+        data = await blobs.get(chunk.blob)
+        yield await read_beside_others(lines(count), data, schema, chunk)
+
+
+async def _arrow(
+    blobs: Blobs, artifacts: Sequence[Artifact], rows_max: int
+) -> AsyncIterator[bytes]:
+    from flowmesh_store.datasets import read_verified_table  # noqa: PLC0415 - as above
+    from flowmesh_store.datasets.arrow_stream import ArrowStream  # noqa: PLC0415
+
+    manifests = [await manifest_of(blobs, artifact) for artifact in artifacts]
+    schema = concat(manifests).schema
+    stream = ArrowStream(schema)
+
+    def batch(count: int) -> Callable[[bytes, Schema, ChunkRef], bytes]:
+        return lambda *chunk: stream.add(read_verified_table(*chunk).slice(0, count))
+
+    known = [
+        msgspec.structs.replace(a, manifest=m) for a, m in zip(artifacts, manifests, strict=True)
+    ]
+    async for _, chunk, count in _chunks(blobs, known, rows_max):
+        data = await blobs.get(chunk.blob)
+        yield await read_beside_others(batch(count), data, schema, chunk)
+    yield stream.end()
+
+
+async def _chunks(
+    blobs: Blobs, artifacts: Sequence[Artifact], rows_max: int
+) -> AsyncIterator[tuple[Schema, ChunkRef, int]]:
+    """Yields the chunks that have the first rows, each with how many of its rows these are."""
+    left = rows_max
     for artifact in artifacts:
+        if not left:
+            return
         manifest = await manifest_of(blobs, artifact)
         for chunk in manifest.chunks:
-            data = await blobs.get(chunk.blob)
-            yield await read_beside_others(
-                lambda *read: rows_to_jsonl(read_verified_rows(*read)), data, manifest.schema, chunk
-            )
+            count = min(left, chunk.count)
+            left -= count
+            if count:
+                yield manifest.schema, chunk, count
 
 
 async def _metrics(blobs: Blobs, artifacts: Sequence[Artifact]) -> AsyncIterator[bytes]:

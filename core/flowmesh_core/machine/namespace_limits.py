@@ -104,7 +104,7 @@ def _hold(state: State, namespace: str, now_s: float) -> Hold | None:
     return Hold(
         RejectionCause.DOLLAR_QUOTA,
         f"namespace {namespace} has spent {usd_text(spent)} in 24 hours{beside}, of at most "
-        f"{usd_text(most)}; {when}, or ask an administrator for a larger dollarsPerDay",
+        f"{usd_text(most)}; {when}, or ask an administrator for a larger usdPerDay",
         ends_s,
     )
 

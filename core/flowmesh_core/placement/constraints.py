@@ -136,7 +136,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
         RejectionCause.VARIANT_UNSUPPORTED: problem(_variant_of(r), shapes),
         RejectionCause.USER_CODE: (
             f"{r.engine} runs the user's code, and no pool with this engine allows that; use a "
-            "pool with allowUserCode"
+            "pool with userCode: true"
         ),
         RejectionCause.SANDBOX: _weak_sandbox(r, shapes),
         RejectionCause.LABELS: (

@@ -198,17 +198,24 @@ class ApiConnection:
         return written
 
     @contextlib.contextmanager
-    def stream(self, path: str, **query: Any) -> Iterator[Iterator[bytes]]:
+    def stream(self, path: str, *, accept: str = "", **query: Any) -> Iterator[Iterator[bytes]]:
         """Yields a response's pieces as they come, on a connection of its own without a timeout.
+
+        Args:
+            path: of the request.
+            accept: the media type that the response must have; any where empty.
+            query: its parameters.
 
         Raises:
             FlowMeshError: as :meth:`get`; while the pieces are read, that the rest is missing.
         """
         separate = self.clone()
         try:
-            response = separate._send("GET", path, query, timeout_s=None)
+            response = separate._send("GET", path, query, accept=accept, timeout_s=None)
             if response.status >= http.HTTPStatus.BAD_REQUEST:
                 raise self.refused(_refusal(response.status, response.read()))
+            if accept and (found := response.getheader("Content-Type", "")) != accept:
+                raise self.misread(f"GET {path}", f"it is {found or 'of no type'}, not {accept}")
             yield separate._pieces(response, path)
         finally:
             separate.close()
@@ -240,7 +247,7 @@ class ApiConnection:
             remedy=refusal.remedy,
         )
 
-    def misread(self, request: str, error: msgspec.DecodeError) -> Exception:
+    def misread(self, request: str, error: msgspec.DecodeError | str) -> Exception:
         """Returns the exception for an answer that is not of the expected kind."""
         return FlowMeshError(
             f"the answer is not what this version expects: {error}",
@@ -288,11 +295,13 @@ class ApiConnection:
         document: Any = None,
         body: Any = None,
         content_type: str = "",
+        accept: str = "",
         timeout_s: float | None = TIMEOUT_S,
     ) -> http.client.HTTPResponse:
         parameters = {k: _text(v) for k, v in query.items() if v not in (None, "", False)}
         target = quote(path, safe="/%[]=*.,:") + (f"?{urlencode(parameters)}" if parameters else "")
-        headers = {"Content-Type": content_type} if content_type else {}
+        given = {"Content-Type": content_type, "Accept": accept}
+        headers = {name: value for name, value in given.items() if value}
         if document is not None:
             body, headers["Content-Type"] = msgspec.json.encode(document), "application/json"
         response = self._send_with_retry(method, target, body, headers, timeout_s)

@@ -34,6 +34,7 @@ from flowmesh_store.datasets.exact_numbers import exact_float
 from flowmesh_store.datasets.parquet import (
     arrow_schema,
     arrow_table,
+    is_json_text,
     read_parquet,
     schema_of,
     write_parquet,
@@ -163,7 +164,7 @@ def decode_json(rows: list[dict[str, Any]], table: Any) -> None:
     """Decodes the columns of a table's rows that are json by our metadata."""
     types = schema_of(table).types()
     names = [f.name for f in table.schema if types[f.name] is ColumnType.JSON]
-    ours = [n for n in names if pa.types.is_string(table.schema.field(n).type)]
+    ours = [n for n in names if is_json_text(table.schema.field(n).type)]
     for name in ours:
         for row in rows:
             if row[name] is not None:
@@ -236,7 +237,7 @@ def _values(array: Any, column: Column, before: int) -> list[Any]:
             ) from e
     try:
         values: list[Any] = array.to_pylist()
-        if column.type is ColumnType.JSON and pa.types.is_string(t):
+        if column.type is ColumnType.JSON and is_json_text(t):
             return [v if v is None else orjson.loads(v) for v in values]
     except ValueError as e:
         raise IdentityError(

@@ -124,6 +124,11 @@ def _require_rows(found: int, count: int | None) -> None:
         raise BlobCorruptError(f"a chunk has {found} rows, its manifest says {count}")
 
 
+def is_json_text(arrow_type: Any) -> bool:
+    """Whether the values of an Arrow type are texts where a column is json."""
+    return bool(pa.types.is_string(arrow_type) or isinstance(arrow_type, pa.JsonType))
+
+
 def schema_of(table: Any) -> Schema:
     """Returns the schema of an Arrow table, by our metadata if it has it, else by Arrow's types.
 
@@ -152,6 +157,8 @@ def _column_type(field: Any) -> ColumnType:
     t = field.type
     if pa.types.is_dictionary(t):
         t = t.value_type
+    if isinstance(t, pa.JsonType):
+        return ColumnType.JSON
     found = _plain_type(t)
     if found is None and _is_list(t):
         return _LISTS.get(_plain_type(t.value_type), ColumnType.JSON)

@@ -1,13 +1,19 @@
 """A file for each row, what ``fmesh outputs`` refuses, and names that a shell completes."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
 from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
-from flowmesh_cli.verbs.output_files import write_row_files
+from flowmesh_cli.verbs.output_files import write_row_files, write_table
 from flowmesh_cli.verbs.plot import points_of
 
 ROWS = [{"id": "a", "text": "one", "tags": ["x"]}, {"id": "b", "text": "two", "tags": []}]
@@ -55,6 +61,65 @@ def test_options_without_effect_are_refused(options: str, reason: str) -> None:
     done = CliRunner().invoke(app, ["outputs", *options.split()])
     assert done.exit_code == 2
     assert reason in done.stderr
+
+
+TABLE = pa.table(
+    {
+        "chat": pa.array(['[{"role":"user"}]', "2"], pa.json_()),
+        "data": [b"\xff\x00", None],
+        "flag": [True, False],
+        "text": ["a,b", None],
+        "v": [[0.5, 1.0], []],
+    }
+)
+
+
+class TableRows:
+    """Rows that are a table here; they end early where ``fails``."""
+
+    def __init__(self, table: pa.Table, *, fails: bool = False) -> None:
+        self._table, self._fails = table, fails
+
+    @contextmanager
+    def arrow_reader(self) -> Iterator[pa.RecordBatchReader]:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from self._table.to_batches()
+            if self._fails:
+                raise CliError("the content is incomplete", ExitCode.FAILED)
+
+        yield pa.RecordBatchReader.from_batches(self._table.schema, batches())
+
+
+def test_csv_has_values_of_every_type_as_text(tmp_path: Path) -> None:
+    rows: Any = TableRows(TABLE)
+    write_table(rows, tmp_path / "rows.csv", "csv")
+    assert (tmp_path / "rows.csv").read_text() == (
+        'chat,data,flag,text,v\n"[{""role"":""user""}]",/wA=,true,"a,b","[0.5,1.0]"\n2,,false,,[]\n'
+    )
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_download_without_rows_has_the_columns(tmp_path: Path, format_: str) -> None:
+    rows: Any = TableRows(TABLE.slice(0, 0))
+    write_table(rows, tmp_path / "rows", format_)
+    if format_ == "csv":
+        assert (tmp_path / "rows").read_text() == "chat,data,flag,text,v\n"
+    else:
+        assert pq.read_table(tmp_path / "rows").schema.names == TABLE.schema.names
+
+
+def test_parquet_has_the_types_of_the_data_set(tmp_path: Path) -> None:
+    rows: Any = TableRows(TABLE)
+    write_table(rows, tmp_path / "rows.parquet", "parquet")
+    assert pq.read_table(tmp_path / "rows.parquet").to_pylist() == TABLE.to_pylist()
+
+
+@pytest.mark.parametrize("format_", ["csv", "parquet"])
+def test_a_download_that_ends_early_leaves_no_file(tmp_path: Path, format_: str) -> None:
+    rows: Any = TableRows(TABLE, fails=True)
+    with pytest.raises(CliError, match="incomplete"):
+        write_table(rows, tmp_path / "rows", format_)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_points_are_the_rows_with_two_numbers() -> None:

@@ -104,6 +104,7 @@ def test_a_namespace_that_has_spent_its_day_waits_and_goes_on_when_that_leaves_t
     assert cause == RejectionCause.DOLLAR_QUOTA
     assert "namespace team-a has spent $10.50 in 24 hours, of at most $10.00" in text
     assert "it goes on at " in text
+    assert "a larger usdPerDay" in text, "as the field of a quota is named"
     finish_all(world)
     world.tick(25 * HOUR_S)
     world.tick(1.0)

@@ -218,6 +218,8 @@ def test_a_hard_constraint_rejects_with_its_cause_and_a_remedy(changes, cause):
     assert rejection.cause is cause
     assert rejection.count == 2
     assert ";" in rejection.detail
+    if cause is RejectionCause.USER_CODE:
+        assert "userCode: true" in rejection.detail, "as the field of a pool is named"
 
 
 def test_an_action_with_a_variant_that_the_pool_offers_is_placed():
