@@ -28,6 +28,8 @@ def read_after(scope: CompileContext, entry: StepEntry, own: Mapping[str, Any]) 
 
 def _paths(scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys) -> list[str]:
     match = _STEP.fullmatch(text.strip())
+    if scope.notes.may_mean_step(text) and (match is None or match[1] not in scope.steps):
+        return []
     if match is None:
         step = text.strip().partition(".")[0]
         hint = f"; did you mean {step!r}?" if step in scope.steps else ""
@@ -38,7 +40,7 @@ def _paths(scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys)
     if entry is None:
         scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
         return []
-    if inside is None or entry.is_partial:
+    if inside is None or entry.is_partial or not scope.has_own_matrix(keys):
         return [instance.path for instance in entry.instances]
     try:
         return select(name, entry.by_value, parse_selection(inside), own)[0]
