@@ -34,7 +34,7 @@ FILLED_STEP_FIELDS = ("inputs", "after", "matrix", "resources", "timeout", "retr
 """Those of a step; in ``with`` and ``when`` the compiler does it, with the matrix values."""
 _OF_COMPILER = ("with", "when")
 _NAMES = {"inputs": ("secrets", "configMap"), "cache": ("ignoredInputs",)}
-"""Names of Secrets, ConfigMaps and ports: access rules and schemas read them as they are written."""
+"""Names of Secrets, ConfigMaps and ports: access rules read them as they are written."""
 _MENTION = re.compile(r"(?<!\$)\$\{\s*(params\.[A-Za-z_][A-Za-z0-9_]*)")
 _SHOWN = 40
 
@@ -56,7 +56,7 @@ def is_declaration(entry: Any) -> bool:
 
 
 def type_of(entry: Any) -> str:
-    """Returns the type of a parameter: the declared one, or that of a plain value; empty of null."""
+    """Returns the type of a parameter: as declared, or that of a plain value; empty of null."""
     if is_declaration(entry):
         return str(entry["type"])
     return next((name for name in TYPES if _is_of(entry, name)), "")

@@ -73,15 +73,25 @@ def load_text(
     Returns:
         The documents, and the problems of the text itself.
     """
+    documents, problems = read_documents(text, max_bytes=max_bytes)
+    return [load_document(document) for document in documents], problems
+
+
+def read_documents(
+    text: str, *, max_bytes: int = MAX_TEXT_BYTES
+) -> tuple[list[Document], list[Problem]]:
+    """Returns the documents of a file, and the problems of the text; one that is empty has one."""
     documents, problems = parse_documents(text, max_bytes=max_bytes)
     if not documents and not problems:
         problems = [Problem("", "the file holds no object", 1, 1)]
-    loaded = []
-    for document in documents:
-        found, wrong = _validate(document.value)
-        wrong = without_echoes(wrong, document.problems)
-        loaded.append(ParsedDocument(document, found, tuple(document.locate(p) for p in wrong)))
-    return loaded, problems
+    return documents, problems
+
+
+def load_document(document: Document) -> ParsedDocument:
+    """Reads the object of a document, as far as it can be read."""
+    found, wrong = _validate(document.value)
+    wrong = without_echoes(wrong, document.problems)
+    return ParsedDocument(document, found, tuple(document.locate(p) for p in wrong))
 
 
 def parse_object(value: Mapping[str, Any]) -> Object:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flowmesh_api.v1.problems import Problem
-from flowmesh_core.spec.error_messages import describe
 from flowmesh_core.spec.declarations import declaration_problems, value_problems
+from flowmesh_core.spec.error_messages import describe
 from flowmesh_core.spec.field_notes import Keys
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_documents.parameters import (

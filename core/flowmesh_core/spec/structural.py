@@ -50,8 +50,6 @@ def structural_schema(model: type[BaseModel], *, has_parameters: bool = False) -
 
 def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
     schema = _resolved(schema, definitions)
-    if FILLED.keys() <= schema.keys():
-        schema = _or_parameter(schema)
     out = {key: schema[key] for key in _COPIED_KEYS if key in schema}
     if "const" in schema:
         out["enum"] = [schema["const"]]
@@ -98,7 +96,10 @@ def _without_parameters(value: Any) -> Any:
 
 
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema without a reference, and without the null that means "not given"."""
+    """Returns the schema without a reference, and without the null that means "not given".
+
+    That of a field in whose place a parameter may stand takes texts with one, too.
+    """
     out = dict(schema)
     while "$ref" in out or "anyOf" in out:
         if "$ref" in out:
@@ -116,4 +117,4 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
                 )
             found = options[0]
         out = {**found, **out}
-    return out
+    return _or_parameter(out) if FILLED.keys() <= out.keys() else out

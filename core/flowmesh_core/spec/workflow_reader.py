@@ -6,16 +6,18 @@ workflow's notes say so: the compiler reports nothing that only follows from it.
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from flowmesh_api.v1.problems import Problem
 from flowmesh_core.spec.error_messages import RULE, location, problems_of
 from flowmesh_core.spec.field_notes import FieldNotes, Keys
 from flowmesh_core.spec.fields import API_VERSION
 from flowmesh_core.spec.parameters import FilledWorkflow
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+
+if TYPE_CHECKING:
+    from flowmesh_api.v1.problems import Problem
 
 UNKNOWN_ENGINE = "?"
 _ROUNDS = 4
