@@ -30,6 +30,10 @@ class FieldNotes:
                 return f" (from {reference})"
         return ""
 
+    def is_filled(self, keys: Keys) -> bool:
+        """Whether a parameter was filled in somewhere in a field."""
+        return any(place[: len(keys)] == keys for place in self.origins)
+
     def follows(self, keys: Keys) -> bool:
         """Whether a field, a part of it or what it is in was left out, as its problems follow."""
         return any(keys[: len(k)] == k[: len(keys)] for k in self.left_out)

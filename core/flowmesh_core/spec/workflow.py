@@ -27,6 +27,8 @@ PRIORITY_MAX = 1_000_000
 ONE_AIM_RULE = "give optimize or weights, not both"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
+PARAMETER_TERMS = ("budgetUsd", "deadline")
+"""Those in which a parameter may be filled in, when the workflow is accepted."""
 IMMUTABLE_FIELDS = (
     "steps",
     "inputs",
@@ -197,12 +199,25 @@ def _immutable() -> list[tuple[str, str]]:
     ]
 
 
+def _amended_by_values() -> list[tuple[str, str]]:
+    return [
+        (
+            f"!has(self.{name}) || !self.{name}.contains('${{')"
+            f" || (has(oldSelf.{name}) && self.{name} == oldSelf.{name})",
+            f"{name} cannot change to a parameter; write the value",
+        )
+        for name in PARAMETER_TERMS
+    ]
+
+
 class WorkflowSpec(SpecModel):
     """What to run."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
-            ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE), *_immutable()
+            ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE),
+            *_immutable(),
+            *_amended_by_values(),
         )
     )
 

@@ -18,6 +18,7 @@ from flowmesh_core.spec.workflow import (
     IMMUTABLE_FIELDS,
     LARGE_FIELDS,
     MUTABLE_FIELDS,
+    PARAMETER_TERMS,
     WorkflowSpec,
 )
 
@@ -152,7 +153,8 @@ def _holds(rule: str, new: Any, old: Any = None) -> bool:
 def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
     rules = _schema("flowmeshworkflows")["properties"]["spec"]["x-kubernetes-validations"]
     of_change = [r["rule"] for r in rules if "oldSelf" in r["rule"]]
-    assert len(of_change) == len(set(IMMUTABLE_FIELDS) - set(LARGE_FIELDS))
+    immutable = set(IMMUTABLE_FIELDS) - set(LARGE_FIELDS)
+    assert len(of_change) == len(immutable) + len(PARAMETER_TERMS)
     old = {"steps": [{"name": "a"}], "params": {"x": 1}, "priority": 0}
     amended = {**old, "priority": 5, "suspend": True, "budgetUsd": "1", "deadline": "1h"}
     assert all(_holds(r, amended, old) for r in of_change)
@@ -160,6 +162,11 @@ def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
         assert not all(_holds(r, {**old, **changed}, old) for r in of_change)
     without = {k: v for k, v in old.items() if k != "params"}
     assert not all(_holds(r, without, old) for r in of_change)
+    for name in PARAMETER_TERMS:
+        filled = {**old, name: "${params.x}"}
+        assert all(_holds(r, {**filled, "priority": 1}, filled) for r in of_change)
+        assert all(_holds(r, amended, filled) for r in of_change)
+        assert not all(_holds(r, filled, old) for r in of_change)
 
 
 def test_the_rule_of_inputs_allows_one_address_and_does_not_see_rows() -> None:
