@@ -143,3 +143,14 @@ def test_a_file_in_a_parameter_is_refused_for_kubectl(flow: Path) -> None:
             as_json=True,
             kubernetes=True,
         )
+
+
+def test_the_template_of_the_examples_needs_its_questions_alone() -> None:
+    file = Path(__file__).parents[2] / "examples/templates/exam.yaml"
+    (line,) = refused(file)
+    assert "spec.params.questions: params.questions is required: --set questions=..." in line
+    settings = ["questions=../questions.jsonl", "temperatures=[0, 0.5, 1]", "budget=2"]
+    sources = read_sources(WorkflowSelection([file], settings=settings))
+    (plan,) = compile_sources(sources.workflows)
+    asked = [s.path for s in plan.steps if s.name == "ask"]
+    assert asked == ["ask[temperature=0]", "ask[temperature=0.5]", "ask[temperature=1]"]
