@@ -184,6 +184,11 @@ class CompileContext:
         unknown = self.notes.unknown_names(entry.keys)
         return Substitution(self.params(), own, unknown=unknown, suggest=did_you_mean)
 
+    def step_hint(self, name: str) -> str:
+        """Returns the end of an error about a step that there is not; see ``did_you_mean``."""
+        known = (n for n, s in self.steps.items() if not self.notes.follows((*s.keys, "name")))
+        return did_you_mean(name, known)
+
     def has_own_matrix(self, keys: Keys) -> bool:
         """Whether all matrix names of the step that a field is in are known."""
         return not self.notes.follows((*keys[:_STEP_DEPTH], "matrix"))

@@ -104,7 +104,7 @@ def _path(scope: CompileContext, read: StepRead, keys: Keys) -> str | None:
     entry = scope.steps.get(name)
     if entry is None:
         if not scope.notes.may_mean_step(read.step):
-            scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
+            scope.report(keys, f"no step {name!r}{scope.step_hint(name)}")
         return None
     if inside is None:
         paths = [name] if not entry.spec.matrix else []

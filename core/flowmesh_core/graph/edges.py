@@ -82,7 +82,7 @@ def _output(
     if entry is None and scope.notes.may_mean_step(reference.step):
         return None
     if entry is None:
-        hint = did_you_mean(reference.step, scope.steps)
+        hint = scope.step_hint(reference.step)
         if reference.step in scope.inputs:
             hint = f"; did you mean 'inputs.{reference.step}'?"
         scope.report(keys, f"no step {reference.step!r}{hint}")

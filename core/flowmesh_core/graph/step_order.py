@@ -7,7 +7,6 @@ from typing import Any
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.matrix import SelectionError, select
 from flowmesh_core.graph.references import ReferenceFormError, parse_selection
-from flowmesh_core.spec.suggestions import did_you_mean
 
 _STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:\[(.*)\])?", re.DOTALL)
 
@@ -38,7 +37,7 @@ def _paths(scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys)
     name, inside = match[1], match[2]
     entry = scope.steps.get(name)
     if entry is None:
-        scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
+        scope.report(keys, f"no step {name!r}{scope.step_hint(name)}")
         return []
     if inside is None or entry.is_partial or not scope.has_own_matrix(keys):
         return [instance.path for instance in entry.instances]

@@ -16,7 +16,7 @@ class FieldNotes:
         left_out: the fields that were left out or replaced because of a problem, and the parameters
             without a value.
         step_names: the names, as written, of steps that got another one; an empty one where the
-            name is missing.
+            name is missing, or no text.
     """
 
     origins: dict[Keys, str] = field(default_factory=dict)

@@ -94,7 +94,7 @@ class WorkflowReader:
             inner["uses"] = UNKNOWN_ENGINE
         elif _is_of_step(keys, "name"):
             name = inner.get("name")
-            self._step_names.add(str(name) if isinstance(name, str | int | float) else "")
+            self._step_names.add(name if isinstance(name, str) else "")
             inner["name"] = f"unnamed-{keys[2]}"
         elif len(keys) == _STEP_KEYS and keys[:2] == _STEPS:
             self._step_names.add("")
