@@ -6,7 +6,7 @@ admission checks declarations and fills in the rest (``flowmesh_core.spec.parame
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_documents.scalars import RefusedScalarError, read_plain
@@ -35,7 +35,7 @@ FILLED_STEP_FIELDS = ("inputs", "after", "matrix", "resources", "timeout", "retr
 _OF_COMPILER = ("with", "when")
 _NAMES = {"inputs": ("secrets", "configMap"), "cache": ("ignoredInputs",)}
 """Names of Secrets, ConfigMaps and ports: access rules read them as they are written."""
-_MENTION = re.compile(r"(?<!\$)\$\{\s*(params\.[A-Za-z_][A-Za-z0-9_]*)")
+_MENTION = re.compile(r"(?<!\$)\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)")
 _SHOWN = 40
 
 
@@ -127,6 +127,11 @@ def parameter_values(params: Any) -> dict[str, Any]:
     return {name: value for name, entry in params.items() for value in default_of(entry)}
 
 
+def named_parameters(value: Any) -> set[str]:
+    """Returns the parameters that a value has references to."""
+    return {name for _, names in _references(value) for name in names}
+
+
 def filled(value: Any, params: Any) -> Any:
     """Returns a value with the references to parameters that have a value filled in, unchecked."""
     return Substitution(parameter_values(params)).fill(value, lambda _keys, _message: None)
@@ -187,15 +192,18 @@ def _without_names(field: str, value: Any, names: Substitution, report: Report, 
 
 def _refuse(value: Any, report: Report, keys: Keys) -> None:
     """Reports references in a value that is read as it is written."""
+    for place, names in _references(value, keys):
+        report(place, f"${{params.{names[0]}}} is not filled in here; write the value")
+
+
+def _references(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, list[str]]]:
+    """Yields each text with references, by its place, and the parameters that it names."""
     if isinstance(value, str):
-        if found := _MENTION.search(value):
-            report(keys, f"${{{found[1]}}} is not filled in here; write the value")
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            _refuse(inner, report, (*keys, key))
-    elif isinstance(value, list):
-        for i, inner in enumerate(value):
-            _refuse(inner, report, (*keys, i))
+        if names := _MENTION.findall(value):
+            yield keys, names
+    elif isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _references(inner, (*keys, key))
 
 
 def _described(name: str, entry: Any) -> str:

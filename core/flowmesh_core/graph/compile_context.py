@@ -16,6 +16,7 @@ from flowmesh_core.graph.plan import Edge, Source, StepPlan
 from flowmesh_core.spec.field_notes import FieldNotes
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
+from flowmesh_core.spec.workflow_reader import is_stand_in
 from flowmesh_documents.paths import Key, path_text
 from flowmesh_documents.substitution import Substitution
 
@@ -186,8 +187,7 @@ class CompileContext:
 
     def step_hint(self, name: str) -> str:
         """Returns the end of an error about a step that there is not; see ``did_you_mean``."""
-        known = (n for n, s in self.steps.items() if not self.notes.follows((*s.keys, "name")))
-        return did_you_mean(name, known)
+        return did_you_mean(name, [n for n in self.steps if not is_stand_in(n)])
 
     def has_own_matrix(self, keys: Keys) -> bool:
         """Whether all matrix names of the step that a field is in are known."""

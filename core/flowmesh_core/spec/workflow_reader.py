@@ -15,12 +15,14 @@ from flowmesh_core.spec.field_notes import FieldNotes, Keys
 from flowmesh_core.spec.fields import API_VERSION
 from flowmesh_core.spec.parameters import FilledWorkflow
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_documents.paths import Key
 
 if TYPE_CHECKING:
     from flowmesh_api.v1.problems import Problem
 
 UNKNOWN_ENGINE = "?"
 _ROUNDS = 4
+_STAND_IN = "unnamed-step-"
 _STEPS: Keys = ("spec", "steps")
 _STEP_KEYS = 3  # spec.steps[0]
 _INPUT_FIELD_KEYS = 4  # spec.inputs.base.model
@@ -95,12 +97,22 @@ class WorkflowReader:
         elif _is_of_step(keys, "name"):
             name = inner.get("name")
             self._step_names.add(name if isinstance(name, str) else "")
-            inner["name"] = f"unnamed-{keys[2]}"
+            inner["name"] = stand_in_name(keys[2])
         elif len(keys) == _STEP_KEYS and keys[:2] == _STEPS:
             self._step_names.add("")
-            inner[keys[-1]] = {"name": f"unnamed-{keys[2]}", "uses": UNKNOWN_ENGINE}
+            inner[keys[-1]] = {"name": stand_in_name(keys[2]), "uses": UNKNOWN_ENGINE}
         elif isinstance(inner, dict):
             inner.pop(keys[-1], None)
+
+
+def stand_in_name(index: Key) -> str:
+    """Returns the name under which a step is checked whose own cannot be used."""
+    return f"{_STAND_IN}{index}"
+
+
+def is_stand_in(name: str) -> bool:
+    """Whether a name is one of :func:`stand_in_name`, which no error shows."""
+    return name.startswith(_STAND_IN)
 
 
 def _field(keys: Keys) -> Keys:

@@ -74,7 +74,7 @@ def test_every_mistake_is_reported_with_a_place_and_a_line(
     assert all(p.path and p.line and p.message for p in found)
     assert len({(p.path, p.message) for p in found}) == len(found)
     for problem in found:
-        assert "unnamed-" not in problem.message, "a stand-in is never shown"
+        assert "unnamed-step-" not in problem.message, "a stand-in is never shown"
 
 
 @settings(max_examples=200)

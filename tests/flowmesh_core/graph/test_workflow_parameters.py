@@ -431,6 +431,17 @@ def test_one_wrong_name_of_a_step_excuses_no_other_unknown_name() -> None:
     ]
 
 
+@pytest.mark.parametrize("name", ["one", "inputs"])
+def test_a_name_that_is_taken_hides_no_other_problem_of_its_step(problems: Any, name: str) -> None:
+    found = problems({"name": "one"}, {"name": name, "with": {"valeu": 1}}, {"after": ["no"]})
+    assert list(found) == [
+        "spec.steps[1].name",
+        "spec.steps[2].after[0]",
+        "spec.steps[1].with.valeu",
+    ]
+    assert found["spec.steps[2].after[0]"].endswith("there is one, c")
+
+
 @pytest.mark.parametrize(
     ("params", "place"),
     [
