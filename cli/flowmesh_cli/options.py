@@ -36,6 +36,8 @@ InputOption = Annotated[
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="PARAM=VALUE", help="Override a parameter of spec.params. Repeatable."
+        "--set",
+        metavar="PARAM=VALUE",
+        help="Set a parameter of spec.params, by its type. Repeatable.",
     ),
 ]

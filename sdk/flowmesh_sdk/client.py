@@ -310,7 +310,7 @@ class Client:
         namespace = document.get("metadata", {}).get("namespace", "default")
         problems = missing_files(document, workflow.folder)
         uploads: dict[str, str] = {}
-        given = local_inputs(document.get("spec", {}).get("inputs")) if not problems else ()
+        given = local_inputs(document.get("spec")) if not problems else ()
         for name, kind, text in given:
             path, where = local_path(text, workflow.folder), f"spec.inputs.{name}.{kind}"
             try:

@@ -11,6 +11,8 @@ from flowmesh_api.v1 import routes
 from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.runs import Uploaded
 from flowmesh_documents.local_paths import is_local
+from flowmesh_documents.parameters import parameter_values
+from flowmesh_documents.substitution import Substitution
 from flowmesh_sdk.http.client import ApiConnection
 
 DATA_SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
@@ -27,12 +29,19 @@ class InputUpload(NamedTuple):
     path: Path
 
 
-def local_inputs(inputs: Any) -> Iterator[tuple[str, str, str]]:
-    """Yields name, kind and text of every local input; malformed inputs are skipped."""
+def local_inputs(spec: Any) -> Iterator[tuple[str, str, str]]:
+    """Yields name, kind and text of every local input of a spec; malformed inputs are skipped.
+
+    Parameters are filled in; a text with one that has no value is skipped too.
+    """
+    if not isinstance(spec, Mapping):
+        return
+    inputs, names = spec.get("inputs"), Substitution(parameter_values(spec.get("params")))
     for name, given in inputs.items() if isinstance(inputs, Mapping) else ():
         for kind in _KINDS if isinstance(given, Mapping) else ():
-            text = given.get(kind)
-            if isinstance(text, str) and is_local(text.strip()):
+            unknown: list[str] = []
+            text = names.fill(given.get(kind), lambda _, message: unknown.append(message))  # noqa: B023 - called at once
+            if isinstance(text, str) and is_local(text.strip()) and not unknown:
                 yield name, kind, text.strip()
 
 
@@ -45,10 +54,8 @@ def local_path(text: str, folder: Path) -> Path:
 
 def missing_files(document: Mapping[str, Any], folder: Path) -> list[Problem]:
     """Returns a problem for every local input that is missing or of the wrong kind."""
-    spec = document.get("spec")
-    inputs = spec.get("inputs") if isinstance(spec, Mapping) else None
     problems = []
-    for name, kind, text in local_inputs(inputs):
+    for name, kind, text in local_inputs(document.get("spec")):
         try:
             wrong = _wrong_with(local_path(text, folder), kind)
         except (OSError, RuntimeError, ValueError) as e:  # not a possible path, or no permission

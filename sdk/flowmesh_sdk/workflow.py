@@ -7,8 +7,14 @@ from typing import Any
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_documents.local_paths import is_local
+from flowmesh_documents.parameters import type_problem, with_value
 from flowmesh_sdk.client import Client, connect_for
-from flowmesh_sdk.errors import FlowMeshError, InvalidWorkflowError, file_errors
+from flowmesh_sdk.errors import (
+    FlowMeshError,
+    InvalidArgumentError,
+    InvalidWorkflowError,
+    file_errors,
+)
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.run import Run
 
@@ -69,16 +75,18 @@ class Workflow:
         """Returns the workflow with other parameters and inputs.
 
         Args:
-            params: values by name; each must be one of ``spec.params``.
+            params: values by name; each must be one of ``spec.params``, and of its type: that of
+                its declaration or, of a plain value, its own.
             inputs: by name; each must be one of ``spec.inputs``. A text or path takes the place of
                 the source that the file names, a list of rows that of the rows.
 
         Raises:
             FlowMeshError: the workflow declares no such parameter or input.
+            InvalidArgumentError: values are not of the types of their parameters; names all.
         """
         document = self.to_dict()
         spec = document.setdefault("spec", {})
-        _replace(spec, "params", params or {}, self.file)
+        _set_parameters(spec, params or {}, self.file)
         current = spec.get("inputs") or {}
         given = {n: replaced_input(current.get(n), value) for n, value in (inputs or {}).items()}
         _replace(spec, "inputs", given, self.file)
@@ -150,6 +158,7 @@ def load(
         FileError: the file cannot be read.
         InvalidWorkflowError: the text is not YAML, or does not hold one workflow.
         FlowMeshError: the workflow declares no such parameter or input.
+        InvalidArgumentError: values are not of the types of their parameters.
     """
     if isinstance(source, Mapping):
         loaded = Workflow(copy.deepcopy(dict(source)), folder=Path.cwd())
@@ -191,6 +200,15 @@ def _read(text: str, folder: Path, file: str) -> Workflow:
         )
     found = workflows[0]
     return Workflow(found.value, folder=folder, file=file, locate=found.locate)
+
+
+def _set_parameters(spec: dict[str, Any], given: Mapping[str, Any], file: str) -> None:
+    declared = spec.get("params") or {}
+    wrong = [type_problem(n, declared[n], value) for n, value in given.items() if n in declared]
+    values = {n: with_value(declared.get(n), value) for n, value in given.items()}
+    _replace(spec, "params", values, file)
+    if any(wrong):
+        raise InvalidArgumentError("; ".join(filter(None, wrong)), where=file or "load()")
 
 
 def _replace(spec: dict[str, Any], field: str, given: Mapping[str, Any], file: str) -> None:

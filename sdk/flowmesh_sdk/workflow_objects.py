@@ -100,7 +100,7 @@ def _with_references(document: Mapping[str, Any], uploads: Mapping[str, str]) ->
     """
     found: Object = decode(_json, msgspec.json.encode(document))
     inputs: dict[str, Any] = found["spec"].get("inputs", {})
-    for name, kind, _ in tuple(local_inputs(inputs)):
+    for name, kind, _ in tuple(local_inputs(found["spec"])):
         inputs[name][kind] = uploads[name]
     return found
 

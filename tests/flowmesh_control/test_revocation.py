@@ -120,6 +120,30 @@ async def test_nothing_of_a_revoked_data_set_and_its_three_models_is_left_and_th
         assert len(await blobs_in(there.store, "ns-team-a")) > 3
 
 
+@pytest.mark.parametrize("by_parameter", [False, True])
+async def test_rows_of_a_revoked_data_set_are_left_in_no_record_of_a_workflow(
+    *, by_parameter: bool
+) -> None:
+    rows = [{"text": f"private words {n}"} for n in range(3)]
+    async with trained() as them:
+        there = them.there
+        spec = training("", them.base["reference"], "c {{ text }}")
+        spec["inputs"]["rows"] = {"rows": rows}
+        if by_parameter:
+            spec["inputs"]["rows"] = {"rows": [rows[0], "${params.second}", "${params.rest.third}"]}
+            declared = {"type": "object", "default": rows[1]}
+            spec["params"] = {"second": declared, "rest": {"third": rows[2]}, "other": "stays"}
+        uid = await submit(there, "inline", spec)
+        assert (await there.ended(uid)).phase == "Succeeded"
+        before = await everything(there.store)
+        assert b"private words 1" in before
+        assert b"private words 2" in before
+        await revoke(there, them.rows["reference"])
+        left = await everything(there.store)
+        assert b"private words" not in left
+        assert b"stays" in left or not by_parameter
+
+
 async def test_the_report_is_signed() -> None:
     async with trained() as them:
         answer = await revoke(them.there, f"{them.runs[0]}/model")

@@ -54,6 +54,16 @@ WRONG: dict[str, Any] = {
         "priority": "high",
         "steps": [{**STEP, "after": ["b"]}],
     },
+    "declarations that their values do not satisfy": {
+        "params": {
+            "a": {"type": "object", "schema": {"required": ["x"]}, "default": {}},
+            "b": {"type": "string", "pattern": "^a", "default": "b"},
+            "c": {"type": "integer", "required": True},
+            "d": "five",
+        },
+        "budgetUsd": "${params.d}",
+        "steps": [{**STEP, "timeout": "${params.c}m"}],
+    },
     "too many steps": {"steps": [{**STEP, "matrix": {"n": list(range(10_001))}}]},
 }
 RIGHT: dict[str, Any] = {
@@ -62,6 +72,25 @@ RIGHT: dict[str, Any] = {
         "inputs": {"r": {"rows": [{"text": "a"}]}},
         "steps": [{"name": "m", "uses": "test.map", "inputs": {"rows": "inputs.r"}}],
         "outputs": {"rows": "m.rows"},
+    },
+    "parameters of every kind": {
+        "params": {
+            "rows": {"type": "list", "items": "object", "default": [{"text": "a"}]},
+            "form": {"type": "object", "schema": {"required": ["x"]}, "default": {"x": 1}},
+            "name": {"type": "string", "pattern": "^[a-z]+$", "default": "monday"},
+            "n": [1, 2],
+        },
+        "budgetUsd": "0.50",
+        "inputs": {"r": {"rows": "${params.rows}"}},
+        "steps": [
+            {
+                "name": "m",
+                "uses": "test.map",
+                "inputs": {"rows": "inputs.r"},
+                "matrix": {"n": "${params.n}"},
+                "cache": {"salt": "${params.name}"},
+            }
+        ],
     },
     "a matrix and a condition": {
         "steps": [

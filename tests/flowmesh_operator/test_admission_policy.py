@@ -93,7 +93,8 @@ def test_a_namespace_may_bound_what_one_of_its_workflows_costs(
     assert accepted(guarded, own, workflow("w"))
     guarded.kubectl("annotate", "namespace", own, f"{LIMIT}=5.00")
     until(lambda: not accepted(guarded, own, workflow("w")), "the bound holds")
-    for beyond in ({}, {"budgetUsd": "5.01"}, {"budgetUsd": "10"}):
+    by_parameter = {"budgetUsd": "${params.b}", "params": {"b": "1"}}
+    for beyond in ({}, {"budgetUsd": "5.01"}, {"budgetUsd": "10"}, by_parameter):
         said = refusal(guarded, own, workflow("w", **beyond))
         assert f'a workflow of namespace {own} needs a spec.budgetUsd of at most "5.00"' in said
     assert accepted(guarded, own, workflow("w", budgetUsd="5"))

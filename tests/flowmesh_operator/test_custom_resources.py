@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from tests.flowmesh_core.graph.parameter_places import PLACES, with_parameters
 from tests.flowmesh_operator.api_server import ROOT, ApiServer, until
 from tests.flowmesh_operator.objects import STEP, policy, text, workflow
 
@@ -20,7 +21,7 @@ from flowmesh_core.spec.status import (
     StepRow,
     WorkflowStatus,
 )
-from flowmesh_core.spec.workflow import LARGE_FIELDS, MUTABLE_FIELDS
+from flowmesh_core.spec.workflow import LARGE_FIELDS, MUTABLE_FIELDS, PARAMETER_TERMS
 from flowmesh_operator.workflows.submission import submission
 
 pytestmark = pytest.mark.slow
@@ -170,6 +171,22 @@ def test_amendments_are_accepted(stand: Callable[..., str]) -> None:
     for name, value in AMENDMENTS.items():
         assert stand(**{name: value}) == "", name
         assert stand(**{name: None}) == "", name
+
+
+def test_a_term_is_amended_by_a_value_and_not_by_a_parameter(stand: Callable[..., str]) -> None:
+    for name in PARAMETER_TERMS:
+        said = stand(**{name: "${params.x}"})
+        assert f"{name} cannot change to a parameter; write the value" in said
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda p: ".".join(map(str, p)))
+def test_a_parameter_may_stand_in_its_place_and_nothing_of_the_object_is_pruned(
+    api_server: ApiServer, namespace: str, place: tuple[Any, ...]
+) -> None:
+    given = {**workflow("p"), "spec": with_parameters([place])}
+    words = ("create", "--dry-run=server", "--validate=strict", "-o", "json", "-n", namespace)
+    done = api_server.kubectl(*words, "-f", "-", given=text(given))
+    assert json.loads(done.stdout)["spec"] == given["spec"]
 
 
 def status(phase: str, complete: str) -> dict[str, Any]:
@@ -367,4 +384,4 @@ def test_every_rule_of_the_schemas_is_tested() -> None:
     """A new rule needs a case above."""
     counted = json.dumps([definitions()[p] for p in ("flowmeshworkflows", "flowmeshcachepolicies")])
     immutable = len(CHANGES) - len(LARGE_FIELDS)
-    assert counted.count('"rule":') == immutable + 8
+    assert counted.count('"rule":') == immutable + 8 + len(PARAMETER_TERMS)

@@ -79,6 +79,53 @@ def test_an_unmeetable_budget_is_refused_with_the_figures_until_it_is_raised(
     assert objects.condition("poor", "Accepted")["status"] == "True"
 
 
+def test_a_workflow_with_parameters_runs_is_amended_and_refused_with_the_messages_of_validate(
+    objects: Objects,
+) -> None:
+    rows = [{"id": "1"}, {"id": "2"}]
+    step = {
+        "name": "a",
+        "uses": "test.map",
+        "inputs": {"rows": "inputs.d"},
+        "matrix": {"n": "${params.ns}"},
+        "retry": {"attempts": "${params.attempts}"},
+        "timeout": "${params.minutes}m",
+    }
+    spec = {
+        "inputs": {"d": {"rows": "${params.rows}"}},
+        "params": {
+            "rows": {"type": "list", "items": "object", "default": rows},
+            "ns": {"type": "list", "items": "integer", "default": [1, 2]},
+            "attempts": 2,
+            "minutes": 5,
+            "budget": {"type": "string", "default": "1"},
+        },
+        "budgetUsd": "${params.budget}",
+        "outputs": {"rows": "a[*].rows"},
+    }
+    filled = objects.workflow("filled", step, **spec, suspend=True)
+    objects.apply(filled)
+    objects.until("filled", phase="Suspended")
+    filled["spec"] |= {"suspend": False, "priority": 5}
+    objects.apply(filled)
+    objects.wait("filled")
+    status = objects.status("filled")
+    assert (status["progress"], status["observedGeneration"]) == ("2/2", 2)
+    assert status["outputs"]["rows"]["rows"] == 4
+
+    wrong = {**spec["params"], "attempts": 21, "budget": {"type": "string", "required": True}}
+    refused = objects.workflow("refused", step, **{**spec, "params": wrong})
+    objects.apply(refused)
+    objects.until("refused", phase="Failed")
+    condition = objects.condition("refused", "Accepted")
+    assert (condition["status"], condition["reason"]) == ("False", "Invalid")
+    assert condition["message"].splitlines() == [
+        "spec.params.budget: params.budget is required: --set budget=..., or a default here",
+        "spec.steps[0].retry.attempts: expected at most 20, got the number 21 (from"
+        " ${params.attempts})",
+    ]
+
+
 def test_a_change_of_a_mutable_field_changes_the_run(objects: Objects) -> None:
     held = objects.workflow("held", noop("a"), suspend=True)
     objects.apply(held)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.flowmesh_sdk.test_workflow import TEXT
+from tests.flowmesh_sdk.test_workflow import DECLARED, TEXT
 
 import flowmesh_sdk as fm
 
@@ -83,6 +83,25 @@ def test_rows_cost_and_reasons_of_a_run(
     run.delete()
     with pytest.raises(fm.InvalidWorkflowError, match=f"there is no run '{run.uid}'"):
         reading.submit(client=client)
+
+
+def test_declared_parameters_are_asked_for_and_give_the_results_of_values_written_out(
+    client: fm.Client, workflow: fm.Workflow
+) -> None:
+    text = DECLARED.replace("rate: 0.5", "name: {type: string, required: true}")
+    declared = fm.load(text).to_dict()
+    template = fm.Workflow(declared, folder=workflow.folder)
+    assert [(p.path, p.message.partition(":")[0]) for p in template.validate(client=client)] == [
+        ("spec.params.file", "params.file is required"),
+        ("spec.params.name", "params.name is required"),
+    ]
+    values = {"file": "./numbers.jsonl", "name": "x"}
+    beyond = template.with_values(params={**values, "times": 10})
+    with pytest.raises(fm.InvalidWorkflowError, match="times is at most 9, got 10"):
+        beyond.plan(client=client)
+    workflow.run(client=client)
+    plan = template.with_values(params=values).plan(client=client)
+    assert [step.expect for step in plan.steps] == ["hit"]
 
 
 def test_a_failed_run_raises_its_step_reason_and_remedy(

@@ -7,6 +7,7 @@ import pytest
 
 import flowmesh_sdk as fm
 from flowmesh_api.v1.problems import Problem
+from flowmesh_sdk.local_inputs import local_inputs
 
 TEXT = """
 apiVersion: flowmesh.dev/v1alpha1
@@ -96,3 +97,36 @@ def test_a_problem_of_the_server_is_shown_with_its_line() -> None:
     error = fm.load(TEXT).invalid([problem])
     assert str(error).startswith("line 12, column 5: spec.steps[0].uses: there is")
     assert error.problems[0].line == 12
+
+
+DECLARED = TEXT.replace(
+    "{times: 3}",
+    "{times: {type: integer, default: 3, maximum: 9}, file: {type: string, required: true},"
+    " rate: 0.5, any: null}",
+).replace("./numbers.jsonl", '"${params.file}"')
+
+
+def test_parameters_that_are_declared_keep_their_declarations() -> None:
+    loaded = fm.load(DECLARED, params={"times": 4, "file": "./n.jsonl", "rate": 1, "any": [1]})
+    assert loaded.to_dict()["spec"]["params"] == {
+        "times": {"type": "integer", "default": 4, "maximum": 9},
+        "file": {"type": "string", "default": "./n.jsonl"},
+        "rate": 1,
+        "any": [1],
+    }
+
+
+def test_parameters_of_another_type_are_refused_all_at_once() -> None:
+    with pytest.raises(fm.InvalidArgumentError) as refused:
+        fm.load(DECLARED, params={"times": "4", "file": 5, "rate": None})
+    assert str(refused.value) == (
+        "load(): times is an integer (default 3), got '4'; file is a string, got 5; rate is a"
+        " number (default 0.5), got null"
+    )
+
+
+def test_a_file_that_a_parameter_names_is_local_once_the_parameter_has_a_value() -> None:
+    spec = fm.load(DECLARED).to_dict()["spec"]
+    assert list(local_inputs(spec)) == []
+    spec = fm.load(DECLARED, params={"file": "./n.jsonl"}).to_dict()["spec"]
+    assert list(local_inputs(spec)) == [("numbers", "dataset", "./n.jsonl")]

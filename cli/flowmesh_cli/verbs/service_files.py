@@ -90,7 +90,7 @@ def read_service(path: Path, namespace: str) -> DescribedService:
     found += [document.locate(p) for p in missing_files(value, path.parent)]
     if found:
         raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
-    local = local_inputs(value["spec"].get("inputs"))
+    local = local_inputs(value["spec"])
     uploads = tuple(InputUpload(n, k, local_path(t, path.parent)) for n, k, t in local)
     return DescribedService(value, service, graph, uploads)
 

@@ -89,7 +89,7 @@ def _cluster_problems(source: Source, plan: Plan) -> list[str]:
             f"{text} is a file of this machine: `fmesh submit` uploads it; for kubectl use s3://,"
             " https://, hf://, a cas: reference or, for a small data set, a configMap",
         )
-        for name, kind, text in local_inputs(document["spec"].get("inputs"))
+        for name, kind, text in local_inputs(document["spec"])
     ]
     problems += [*_secrets_without_place(plan), *oversized(document)]
     return source.lines(problems)
@@ -154,7 +154,7 @@ def _columns(source: Source) -> dict[str, dict[str, str]]:
 
     found: dict[str, dict[str, str]] = {}
     problems: list[Problem] = []
-    for name, kind, text in local_inputs(source.document.value["spec"].get("inputs")):
+    for name, kind, text in local_inputs(source.document.value["spec"]):
         if kind != "dataset":
             continue
         path = local_path(text, source.folder)

@@ -12,7 +12,7 @@ class WorkflowSelection:
     Attributes:
         files: YAML files; ``-`` is standard input.
         namespaces: one for all workflows, or one each in order; None keeps those in the files.
-        settings: ``param=value``, applied to the workflows that declare the parameter.
+        settings: ``param=value``, for the workflows that declare the parameter, by its type.
         inputs: ``input=source``, applied to the workflows that declare the input.
     """
 

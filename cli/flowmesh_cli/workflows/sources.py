@@ -6,7 +6,7 @@ later, is shown as ``file:line:column``.
 
 import re
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,13 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.openai.stage_check import stage_problems
-from flowmesh_core.spec.load import load_text
+from flowmesh_core.spec.load import load_document, read_documents
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document
 from flowmesh_documents.local_paths import is_local
-from flowmesh_documents.scalars import RefusedScalarError, read_plain
+from flowmesh_documents.parameters import ParameterError, read_value, with_value
 from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_sdk.workflow import replaced_input
 
@@ -106,35 +106,57 @@ class Sources:
     services: list[Source]
 
 
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file's documents, with the problems of its text."""
+
+    name: str
+    folder: Path
+    documents: list[Document]
+    problems: list[Problem]
+
+    def workflows(self) -> list[dict[str, Any]]:
+        """Returns the values of its workflows, unchecked."""
+        values = (d.value for d in self.documents)
+        return [v for v in values if isinstance(v, dict) and v.get("kind") == "FlowMeshWorkflow"]
+
+
 def read_sources(chosen: WorkflowSelection) -> Sources:
-    """Reads and validates files.
+    """Reads files, sets what options give, and validates the result.
 
     Args:
         chosen: the files, their namespaces and settings.
 
     Raises:
-        FilesError: lists every problem in the files.
+        FilesError: lists every problem in the files, or every wrong value of an option.
         CliError: a file cannot be read, or an option matches no workflow.
     """
+    files = [_read_file(file) for file in chosen.files]
+    workflows = [w for file in files for w in file.workflows()]
+    try:
+        _assign_namespaces(workflows, chosen.namespaces or ())
+        _set_parameters(workflows, chosen.settings or ())
+        _replace_inputs(workflows, chosen.inputs or ())
+    except CliError:
+        if not any(file.problems for file in files):
+            raise  # else the option may match a document that cannot be read
     sources: list[Source] = []
     wrong: list[str] = []
-    replaced = dict(_pair(text, "--input", "input=source") for text in chosen.inputs or ())
-    for file in chosen.files:
-        found, lines = _read_file(file, {f"spec.inputs.{name}." for name in replaced})
+    for file in files:
+        found, lines = _check_file(file)
         sources += found
         wrong += lines
     if wrong:
         raise FilesError(wrong)
-    workflows = [s for s in sources if s.workflow is not None]
-    _assign_namespaces(workflows, chosen.namespaces or ())
-    _override(workflows, chosen.settings or ())
-    _replace_inputs(workflows, replaced)
-    policies = [s for s in sources if s.policy is not None]
     others = {
         kind: [s for s in sources if s.document.value.get("kind") == kind]
         for kind in ("FlowMeshWorkerPool", "FlowMeshQuota", "FlowMeshService")
     }
-    return Sources(workflows, policies, *others.values())
+    return Sources(
+        [s for s in sources if s.workflow is not None],
+        [s for s in sources if s.policy is not None],
+        *others.values(),
+    )
 
 
 def need_workflows(sources: Sources) -> list[Source]:
@@ -152,13 +174,7 @@ def need_workflows(sources: Sources) -> list[Source]:
     return sources.workflows
 
 
-def _read_file(file: Path, replaced: Collection[str]) -> tuple[list[Source], list[str]]:
-    """Returns the objects of a file and its problems.
-
-    Args:
-        file: its path.
-        replaced: beginnings of places whose files are not looked for.
-    """
+def _read_file(file: Path) -> _File:
     name = str(file)
     if file.suffix == ".jsonl":
         raise CliError(
@@ -169,25 +185,28 @@ def _read_file(file: Path, replaced: Collection[str]) -> tuple[list[Source], lis
             "client starts them on `fmesh up` (docs/openai-batch.md); rows are an input of a "
             f"workflow, such as dataset: ./{file.name}",
         )
-    text = _text_of(file)
-    catalog = load_catalog()
-    loaded, problems = load_text(text)
-    lines = [(p.line, problem_line(name, p)) for p in problems]
+    documents, problems = read_documents(_text_of(file))
     folder = Path.cwd() if name == STANDARD_INPUT else file.absolute().parent
+    return _File(name, folder, documents, problems)
+
+
+def _check_file(file: _File) -> tuple[list[Source], list[str]]:
+    """Returns the objects of a file and its problems."""
+    catalog = load_catalog()
+    lines = [(p.line, problem_line(file.name, p)) for p in file.problems]
     sources = []
-    for item in loaded:
+    for document in file.documents:
+        item = load_document(document)
         found = item.object
         wrong = check_loaded(item, catalog, check_call=stage_problems)
         if isinstance(found, FlowMeshWorkflow):
-            missing = missing_files(item.document.value, folder)
-            missing = [p for p in missing if not p.path.startswith(tuple(replaced))]
-            wrong += [item.document.locate(p) for p in missing]
-        lines += [(p.line, problem_line(name, p)) for p in wrong]
+            wrong += [document.locate(p) for p in missing_files(document.value, file.folder)]
+        lines += [(p.line, problem_line(file.name, p)) for p in wrong]
         sources.append(
             Source(
-                name,
-                folder,
-                item.document,
+                file.name,
+                file.folder,
+                document,
                 workflow=found if isinstance(found, FlowMeshWorkflow) else None,
                 policy=found if isinstance(found, FlowMeshCachePolicy) else None,
             )
@@ -216,7 +235,7 @@ def _text_of(file: Path) -> str:
         ) from e
 
 
-def _assign_namespaces(workflows: list[Source], namespaces: Sequence[str]) -> None:
+def _assign_namespaces(workflows: Sequence[dict[str, Any]], namespaces: Sequence[str]) -> None:
     if not namespaces:
         return
     given = list(namespaces) * len(workflows) if len(namespaces) == 1 else list(namespaces)
@@ -227,34 +246,42 @@ def _assign_namespaces(workflows: list[Source], namespaces: Sequence[str]) -> No
             where="--namespace",
             remedy="give one for all workflows, or one for each in order of the files",
         )
-    for source, namespace in zip(workflows, given, strict=True):
-        source.document.value["metadata"]["namespace"] = namespace
+    for workflow, namespace in zip(workflows, given, strict=True):
+        if isinstance(metadata := workflow.get("metadata"), dict):
+            metadata["namespace"] = namespace
 
 
-def _override(workflows: list[Source], settings: Sequence[str]) -> None:
+def _set_parameters(workflows: Sequence[dict[str, Any]], settings: Sequence[str]) -> None:
+    """Sets parameters to texts, read by the types that the workflows declare.
+
+    Raises:
+        CliError: no workflow has such a parameter.
+        FilesError: lists every text that is not of its parameter's type.
+    """
+    wrong = []
     for setting in settings:
         name, text = _pair(setting, "--set", "param=value")
-        value = _value(name, text)
         for params in _declaring(workflows, "params", name, "--set"):
-            params[name] = value
+            try:
+                params[name] = with_value(params[name], read_value(name, params[name], text))
+            except ParameterError as e:
+                wrong.append(f"--set {name}: {e}")
+    if wrong:
+        raise FilesError(wrong)
 
 
-def _replace_inputs(workflows: list[Source], given: Mapping[str, str]) -> None:
+def _replace_inputs(workflows: Sequence[dict[str, Any]], given: Sequence[str]) -> None:
     """Replaces inputs; relative paths start from the folder of the command.
 
     Raises:
         CliError: no workflow has such an input.
-        FilesError: a file is missing, or of the wrong kind.
     """
-    for name, text in given.items():
+    for replacement in given:
+        name, text = _pair(replacement, "--input", "input=source")
         path = is_local(text) and not text.startswith("file:")
         source = str(Path(text).expanduser().absolute()) if path else text
         for inputs in _declaring(workflows, "inputs", name, "--input"):
             inputs[name] = replaced_input(inputs[name], source)
-    if given:
-        missing = [(s, missing_files(s.document.value, s.folder)) for s in workflows]
-        if lines := [line for s, problems in missing for line in s.lines(problems)]:
-            raise FilesError(lines)
 
 
 def _pair(text: str, option: str, form: str) -> tuple[str, str]:
@@ -264,13 +291,16 @@ def _pair(text: str, option: str, form: str) -> tuple[str, str]:
     return name, value
 
 
-def _declaring(workflows: list[Source], field: str, name: str, option: str) -> list[dict[str, Any]]:
+def _declaring(
+    workflows: Sequence[dict[str, Any]], field: str, name: str, option: str
+) -> list[dict[str, Any]]:
     """Returns the parameters or inputs of the workflows that have one of this name.
 
     Raises:
         CliError: none has.
     """
-    declared = [s.document.value["spec"].get(field) or {} for s in workflows]
+    specs = [spec for w in workflows if isinstance(spec := w.get("spec"), dict)]
+    declared = [values for spec in specs if isinstance(values := spec.get(field), dict)]
     found = [values for values in declared if name in values]
     if not found:
         known = sorted({n for values in declared for n in values})
@@ -280,10 +310,3 @@ def _declaring(workflows: list[Source], field: str, name: str, option: str) -> l
             where=option,
         )
     return found
-
-
-def _value(name: str, text: str) -> Any:
-    try:
-        return read_plain(text)
-    except RefusedScalarError as e:
-        raise CliError(str(e), ExitCode.USAGE, where=f"--set {name}") from e

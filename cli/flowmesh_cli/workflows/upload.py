@@ -1,7 +1,5 @@
 """Uploads local inputs of workflows (``./questions.jsonl``, ``./model``) to the fabric."""
 
-from typing import Any
-
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError, FilesError
@@ -24,9 +22,8 @@ def upload_inputs(http: ApiClient, source: Source) -> None:
     if http.default_namespace:
         metadata.setdefault("namespace", http.default_namespace)
     namespace = metadata.get("namespace", "default")
-    inputs: dict[str, Any] = source.document.value["spec"].get("inputs", {})
     problems: list[Problem] = []
-    for name, kind, text in local_inputs(inputs):
+    for name, kind, text in local_inputs(source.document.value["spec"]):
         path = local_path(text, source.folder)
         where = f"spec.inputs.{name}.{kind}"
         try:

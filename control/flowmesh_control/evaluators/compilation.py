@@ -30,12 +30,14 @@ class WorkflowInput(msgspec.Struct, frozen=True):
         value: where its content is; empty for rows and for a key of a ConfigMap.
         has_rows: whether its rows are in the document.
         output: of a run, as ``RUN/OUTPUT``; empty for another source.
+        filled_rows: its rows where parameters were filled in; None where they are as written.
     """
 
     kind: str
     value: str = ""
     has_rows: bool = False
     output: str = ""
+    filled_rows: list[Any] | None = None
 
 
 class CheckedWorkflow(msgspec.Struct, frozen=True, tag="Checked"):
@@ -116,7 +118,9 @@ def checked(workflow: FlowMeshWorkflow) -> CheckedWorkflow:
         value = getattr(source, kind) or ""
         output = source.output or ""
         kind = "" if output else kind
-        inputs[name] = WorkflowInput(kind, value, source.rows is not None, output)
+        is_filled = workflow.notes.is_filled(("spec", "inputs", name, "rows"))
+        rows = source.rows if is_filled else None
+        inputs[name] = WorkflowInput(kind, value, source.rows is not None, output, rows)
     steps = min(_steps(workflow), 2**53)
     return CheckedWorkflow(workflow.metadata.namespace, inputs, steps)
 

@@ -48,6 +48,7 @@ from flowmesh_core.machine.revoked_steps import revoked_steps
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import read_reference
 from flowmesh_core.units import Digest
+from flowmesh_documents.parameters import named_parameters
 from flowmesh_store.ports import RecordStore
 
 _Record = TypeVar("_Record")
@@ -243,7 +244,7 @@ def _content(
 
 
 def _spec(spec: AcceptedRecord, revoked: AbstractSet[Digest]) -> AcceptedRecord:
-    """Returns a spec without the values of metrics and the rows of the document."""
+    """Returns a spec without the values of metrics, the document's rows and their parameters."""
     pins = spec.pins
     if pins is None:
         return spec
@@ -251,22 +252,27 @@ def _spec(spec: AcceptedRecord, revoked: AbstractSet[Digest]) -> AcceptedRecord:
     artifacts = {
         reference: _artifact(artifact, revoked) for reference, artifact in pins.artifacts.items()
     }
+    body = spec.document.get("spec", {})
+    inputs = body.get("inputs") or {}
     inline = [n for n, r in spec.uploads.items() if read_reference(r).blob in blobs]
+    of_rows = {n: inputs[n]["rows"] for n in inline if "rows" in inputs.get(n, {})}
+    params = named_parameters(of_rows)
+    plan = pins.plan
+    if params:
+        plan = msgspec.structs.replace(plan, params=_without(plan.params, params))
+        body = {**body, "params": _without(body.get("params") or {}, params)}
+    if of_rows:
+        body = {**body, "inputs": {**inputs, **{n: {**inputs[n], "rows": []} for n in of_rows}}}
     return msgspec.structs.replace(
         spec,
-        document=_document(spec.document, inline),
-        pins=msgspec.structs.replace(pins, artifacts=artifacts),
+        document={**spec.document, "spec": body} if of_rows else spec.document,
+        pins=msgspec.structs.replace(pins, plan=plan, artifacts=artifacts),
     )
 
 
-def _document(document: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    body = document.get("spec", {})
-    inputs = body.get("inputs") or {}
-    emptied = {
-        name: {**given, "rows": []} if name in names and "rows" in given else given
-        for name, given in inputs.items()
-    }
-    return document if emptied == inputs else {**document, "spec": {**body, "inputs": emptied}}
+def _without(params: Mapping[str, Any], names: AbstractSet[str]) -> dict[str, Any]:
+    """Returns parameters without the values of some, which were in rows."""
+    return {name: None if name in names else value for name, value in params.items()}
 
 
 def _artifact(artifact: Artifact, revoked: AbstractSet[Digest]) -> Artifact:

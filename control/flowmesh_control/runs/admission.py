@@ -313,7 +313,9 @@ class Admission:
         uploads = dict(given)
         for name, source in workflow.inputs.items():
             if source.has_rows:
-                rows = [as_row(row) for row in document["spec"]["inputs"][name]["rows"]]
+                rows = source.filled_rows
+                if rows is None:
+                    rows = [as_row(row) for row in document["spec"]["inputs"][name]["rows"]]
                 stored = await self._content.put_rows(rows, scopes.private)
                 uploads[name] = stored.reference
         return uploads | await self._published(workflow, uploads)

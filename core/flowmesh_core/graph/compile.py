@@ -18,7 +18,7 @@ from flowmesh_core.graph.compile_context import (
 )
 from flowmesh_core.graph.edges import read_edges, resolve
 from flowmesh_core.graph.external import read_inputs
-from flowmesh_core.graph.limits import Limits, json_size
+from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import StepInstance, expand, index, size, value_key
 from flowmesh_core.graph.metric_checks import check_metrics
 from flowmesh_core.graph.plan import Plan, Source, StepPlan, StepSource, UtilityWeights
@@ -26,10 +26,11 @@ from flowmesh_core.graph.references import INPUTS
 from flowmesh_core.graph.step_order import read_after
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.graph.unfilled import report_unfilled
-from flowmesh_core.spec.load import UNKNOWN_ENGINE
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import ONE_AIM_RULE, FlowMeshWorkflow, StepSpec, WorkflowSpec
+from flowmesh_core.spec.workflow_reader import UNKNOWN_ENGINE, stand_in_name
+from flowmesh_documents.values import json_size
 
 WEIGHTS = {
     "cost": UtilityWeights(0.25, 1.0, 0.5),
@@ -110,21 +111,14 @@ def _weights(spec: WorkflowSpec) -> UtilityWeights:
 def _read_steps(scope: CompileContext) -> None:
     """Reads names, engines and instances of all steps, within the limits."""
     total = 0
-    for at, spec in enumerate(scope.workflow.spec.steps):
-        keys = ("spec", "steps", at)
-        if spec.name == INPUTS:
-            scope.report((*keys, "name"), "'inputs' is taken by the inputs from outside")
-            continue
-        if spec.name in scope.steps:
-            first = scope.steps[spec.name].index
-            scope.report((*keys, "name"), f"{spec.name!r} is taken by spec.steps[{first}]")
-            continue
+    for at, written in enumerate(scope.workflow.spec.steps):
+        spec, keys = _with_own_name(scope, written, at), ("spec", "steps", at)
         contract = scope.catalog.newest(spec.uses)
         if contract is None and spec.uses != UNKNOWN_ENGINE:
             scope.report((*keys, "uses"), _no_engine(scope, spec.uses))
         total += size(spec.matrix)
         usable = _check_matrix(scope, spec, at)
-        partial = usable != spec.matrix
+        partial = usable != spec.matrix or scope.notes.follows((*keys, "matrix"))
         if size(usable) > scope.limits.fan_out or total > scope.limits.steps:
             # One instance is enough to check the step; the limit is a problem already.
             usable, partial = {key: values[:1] for key, values in usable.items()}, True
@@ -134,6 +128,18 @@ def _read_steps(scope: CompileContext) -> None:
         scope.report(
             ("spec", "steps"), f"{total} steps after expansion, of at most {scope.limits.steps}"
         )
+
+
+def _with_own_name(scope: CompileContext, spec: StepSpec, at: int) -> StepSpec:
+    """Returns the step; under another name where its own is taken, so that its rest is checked."""
+    if spec.name == INPUTS:
+        taken = "'inputs' is taken by the inputs from outside"
+    elif spec.name in scope.steps:
+        taken = f"{spec.name!r} is taken by spec.steps[{scope.steps[spec.name].index}]"
+    else:
+        return spec
+    scope.report(("spec", "steps", at, "name"), taken)
+    return spec.model_copy(update={"name": stand_in_name(at)})
 
 
 def _no_engine(scope: CompileContext, name: str) -> str:

@@ -13,11 +13,16 @@ from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.matrix import Index, StepInstance
 from flowmesh_core.graph.plan import Edge, Source, StepPlan
+from flowmesh_core.spec.field_notes import FieldNotes
+from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow, StepSpec
+from flowmesh_core.spec.workflow_reader import is_stand_in
 from flowmesh_documents.paths import Key, path_text
+from flowmesh_documents.substitution import Substitution
 
 Keys = tuple[Key, ...]
 _FIELD_DEPTH = 4  # spec.steps[0].with
+_STEP_DEPTH = 3
 Columns = Mapping[str, ColumnType | None] | None
 """The columns of a data set with their types, a type as None where only the name is known; None
 where the columns are not known at admission."""
@@ -133,10 +138,15 @@ class CompileContext:
     defaults: dict[str, tuple[dict[str, Any], dict[str, Any]]] = field(default_factory=dict)
 
     def report(self, keys: Keys, message: str) -> None:
-        """Records a problem once, however many instances of a step have it."""
-        path = path_text(keys)
-        self.problems.setdefault((path, message), Problem(path, message))
+        """Records a problem once, however many instances of a step have it.
+
+        One that only follows from a problem of the document is left out, and so is an empty one.
+        """
         self.faulty.add(keys[:_FIELD_DEPTH])
+        if not message or self.notes.follows(keys):
+            return
+        path, message = path_text(keys), message + self.notes.origin(keys)
+        self.problems.setdefault((path, message), Problem(path, message))
 
     def has_problem(self, entry: "StepEntry", field_name: str) -> bool:
         """Whether a problem of a step's field, or of a part of it, is reported."""
@@ -156,6 +166,29 @@ class CompileContext:
         """Whether there are too many bytes of parameters; the rest is not filled in any more."""
         return self.params_bytes > self.limits.params_bytes
 
+    @property
+    def notes(self) -> FieldNotes:
+        """What is known of the workflow's fields besides their values."""
+        return self.workflow.notes
+
     def params(self) -> dict[str, Any]:
-        """Returns the workflow's params."""
+        """Returns the values of the workflow's parameters."""
         return self.workflow.spec.params
+
+    def substitution(self, entry: StepEntry, own: Mapping[str, Any]) -> Substitution:
+        """Returns what fills in a step's references.
+
+        Args:
+            entry: the step.
+            own: the instance's matrix values.
+        """
+        unknown = self.notes.unknown_names(entry.keys)
+        return Substitution(self.params(), own, unknown=unknown, suggest=did_you_mean)
+
+    def step_hint(self, name: str) -> str:
+        """Returns the end of an error about a step that there is not; see ``did_you_mean``."""
+        return did_you_mean(name, [n for n in self.steps if not is_stand_in(n)])
+
+    def has_own_matrix(self, keys: Keys) -> bool:
+        """Whether all matrix names of the step that a field is in are known."""
+        return not self.notes.follows((*keys[:_STEP_DEPTH], "matrix"))

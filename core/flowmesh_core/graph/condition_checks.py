@@ -1,7 +1,7 @@
 """Checks conditions at admission: every name must exist, and each step they read is an edge."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import PortKind
@@ -11,9 +11,9 @@ from flowmesh_core.graph.condition_reads import ROOTS, Reads, StepRead, reads
 from flowmesh_core.graph.matrix import SelectionError, StepInstance, select
 from flowmesh_core.graph.outputs import find_output
 from flowmesh_core.graph.references import ReferenceFormError, parse_selection
-from flowmesh_core.graph.substitution import Substitution, UnknownNameError
-from flowmesh_core.graph.values import matrix_text, value_text
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.substitution import Substitution, UnknownNameError
+from flowmesh_documents.values import matrix_text, value_text
 
 COUNT = "count"
 """The field of a data set that a condition may read."""
@@ -32,18 +32,18 @@ def read_condition(
     """Returns the condition of an instance and the paths that it reads; problems are reported."""
     keys = (*entry.keys, "when")
     try:
-        text = fill(entry.spec.when, scope.params(), instance.matrix)
+        text = fill(entry.spec.when, scope.substitution(entry, instance.matrix))
         check_size(text)
         found = reads(text)
     except ConditionError as e:
         scope.report(keys, str(e))
         return "", ()
-    _check_names(scope, found, instance.matrix, keys)
+    _check_names(scope, found, instance.matrix, scope.notes.unknown_names(entry.keys), keys)
     paths = [_path(scope, read, keys) for read in found.steps]
     return text, tuple(dict.fromkeys(p for p in paths if p is not None))
 
 
-def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str:
+def fill(text: str, names: Substitution) -> str:
     """Returns the condition with ``${…}`` filled in: as text in quotes, as a literal elsewhere.
 
     Raises:
@@ -53,7 +53,6 @@ def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str
         return text
     if len(text) > LONGEST:
         raise ConditionError(too_long(len(text)))
-    names = Substitution(params, matrix)
     filled = len(text)
 
     def replaced(match: re.Match[str]) -> str:
@@ -77,11 +76,15 @@ def fill(text: str, params: Mapping[str, Any], matrix: Mapping[str, Any]) -> str
 
 
 def _check_names(
-    scope: CompileContext, found: Reads, matrix: Mapping[str, Any], keys: Keys
+    scope: CompileContext,
+    found: Reads,
+    matrix: Mapping[str, Any],
+    unknown: Collection[Keys],
+    keys: Keys,
 ) -> None:
     values: dict[str, Mapping[str, Any]] = {"params": scope.params(), "matrix": matrix}
     for root, name in found.names:
-        if name not in values[root]:
+        if name not in values[root] and not {(root,), (root, name)} & set(unknown):
             scope.report(keys, f"no {name!r} in {root}{did_you_mean(name, values[root])}")
     for name in found.unknown:
         hint = f"; did you mean steps['{name}']?" if name in scope.steps else ""
@@ -100,7 +103,8 @@ def _path(scope: CompileContext, read: StepRead, keys: Keys) -> str | None:
     name, inside = (match[1], match[2]) if match else (read.step, None)
     entry = scope.steps.get(name)
     if entry is None:
-        scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
+        if not scope.notes.may_mean_step(read.step):
+            scope.report(keys, f"no step {name!r}{scope.step_hint(name)}")
         return None
     if inside is None:
         paths = [name] if not entry.spec.matrix else []

@@ -53,11 +53,15 @@ def resolve(
             return _input(scope, reference, keys)
         return _output(scope, reference, own, keys, joined)
     except (ReferenceFormError, SelectionError) as e:
-        scope.report(keys, str(e))
+        name = text.strip().removeprefix(f"{INPUTS}.")
+        if not (scope.notes.may_mean_step(text) or scope.notes.lacks_input(name)):
+            scope.report(keys, str(e))
         return None
 
 
 def _input(scope: CompileContext, reference: StepReference, keys: Keys) -> ResolvedInput | None:
+    if reference.port not in scope.inputs and scope.notes.lacks_input(reference.port):
+        return None
     if reference.port not in scope.inputs:
         scope.report(
             keys, f"no input {reference.port!r}{did_you_mean(reference.port, scope.inputs)}"
@@ -75,13 +79,15 @@ def _output(
     joined: Collection[str],
 ) -> ResolvedInput | None:
     entry = scope.steps.get(reference.step)
+    if entry is None and scope.notes.may_mean_step(reference.step):
+        return None
     if entry is None:
-        hint = did_you_mean(reference.step, scope.steps)
+        hint = scope.step_hint(reference.step)
         if reference.step in scope.inputs:
             hint = f"; did you mean 'inputs.{reference.step}'?"
         scope.report(keys, f"no step {reference.step!r}{hint}")
         return None
-    if reference.selection is not None and entry.is_partial:
+    if reference.selection and (entry.is_partial or not scope.has_own_matrix(keys)):
         return None
     paths, several = _instances(entry, reference, own)
     port = find_output(scope, entry, paths, reference.port, keys)

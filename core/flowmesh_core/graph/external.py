@@ -15,7 +15,6 @@ from flowmesh_core.dataset.infer import infer_schema
 from flowmesh_core.dataset.schema import ColumnType
 from flowmesh_core.errors import IdentityError, InvalidReferenceError
 from flowmesh_core.graph.compile_context import Columns, CompileContext, InputEntry, Keys
-from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.plan import (
     ArtifactSource,
     Cache,
@@ -32,6 +31,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE, ConfigMapKey, InputSpec
 from flowmesh_core.spec.secrets import with_place
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_documents.local_paths import is_local
+from flowmesh_documents.values import json_size
 
 RESOLVE = "source.resolve"
 _ENGINES = {

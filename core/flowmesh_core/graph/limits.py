@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from flowmesh_documents.substitution import FILLED_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -20,18 +22,7 @@ class Limits:
     steps: int = 100_000
     fan_out: int = 10_000
     depth: int = 10_000
-    params_bytes: int = 64 * 1024 * 1024
+    params_bytes: int = FILLED_BYTES_MAX
     rows_bytes: int = 8 * 1024 * 1024
     sources: int = 256
     labels_bytes: int = 4096
-
-
-def json_size(value: object) -> int:
-    """Returns about how many bytes a JSON-like value has when written."""
-    if isinstance(value, str):
-        return len(value) + 2
-    if isinstance(value, dict):
-        return 2 + sum(len(k) + 4 + json_size(v) for k, v in value.items())
-    if isinstance(value, list):
-        return 2 + sum(1 + json_size(v) for v in value)
-    return 8

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from flowmesh_core.graph.references import EVERY, SameInstance, Selection
-from flowmesh_core.graph.values import matrix_text
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.values import matrix_text
 
 
 class SelectionError(ValueError):

@@ -11,10 +11,9 @@ from flowmesh_core.catalog.contract import Choice, EngineContract, Port
 from flowmesh_core.catalog.resolved_contract import met, output_ports
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
-from flowmesh_core.graph.substitution import Substitution
-from flowmesh_core.graph.values import value_text
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.values import value_text
 
 
 def find_output(
@@ -52,7 +51,7 @@ def _choosing(
     scope: CompileContext, entry: StepEntry, contract: EngineContract, own: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The values of the parameters that ports depend on; None where one of them is wrong."""
-    fill = Substitution(scope.params(), own).fill
+    fill = scope.substitution(entry, own).fill
     wrong: list[str] = []
     params = {}
     for name in {p.only_with[0] for p in contract.outputs if p.only_with is not None}:

@@ -8,12 +8,11 @@ from flowmesh_core.catalog.foreign_names import foreign_name_hint, foreign_value
 from flowmesh_core.catalog.identity_fields import IMPLEMENTATION, WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
-from flowmesh_core.graph.limits import json_size
 from flowmesh_core.graph.parameter_rules import rule_problems
-from flowmesh_core.graph.substitution import Substitution
 from flowmesh_core.identity.coerce import coerce, default_of
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_documents.paths import Key
+from flowmesh_documents.values import json_size
 
 TENSOR_PARALLEL = "tensorParallel"
 
@@ -36,7 +35,7 @@ def read_params(
     if scope.full:  # reported when the limit was passed
         params, fields = _defaults(scope, contract)
         return dict(params), dict(fields)
-    given, unfilled = _filled(scope, entry, own, keys)
+    given, unfilled, origins = _filled(scope, entry, own, keys)
     scope.use_bytes(json_size(given))
     params, fields = (dict(d) for d in _defaults(scope, contract))
     for name, value in given.items():
@@ -45,9 +44,11 @@ def read_params(
             continue  # its value is unknown, so the type of the text does not matter
         if param is not None:
             hint = foreign_value_hint(contract.name, name, value)
-            params[name] = _typed(scope, param, value, (*keys, name), hint)
+            origin = origins.get(name, "")
+            params[name] = _typed(scope, param, value, (*keys, name), hint, origin)
         elif name in WITH_FIELDS and name in contract.identity_fields:
-            fields[name] = _typed(scope, identity_field(contract, name), value, (*keys, name))
+            field, origin = identity_field(contract, name), origins.get(name, "")
+            fields[name] = _typed(scope, field, value, (*keys, name), origin=origin)
         else:
             scope.report((*keys, name), _unknown(contract, name))
     _tensor_parallel(scope, entry, contract, fields)
@@ -58,16 +59,18 @@ def read_params(
 
 def _filled(
     scope: CompileContext, entry: StepEntry, own: Mapping[str, Any], keys: Keys
-) -> tuple[dict[str, Any], set[Key]]:
-    """``with`` with its references filled in, and the parameters with an unknown name in them."""
+) -> tuple[dict[str, Any], set[Key], dict[Key, str]]:
+    """``with`` filled in, the parameters with an unknown name in them, and what filled others."""
     unfilled: set[Key] = set()
 
     def report(where: Keys, message: str) -> None:
         unfilled.add(where[len(keys)])
         scope.report(where, message)
 
-    given: dict[str, Any] = Substitution(scope.params(), own).fill(entry.spec.with_, report, keys)
-    return given, unfilled
+    names = scope.substitution(entry, own)
+    given: dict[str, Any] = names.fill(entry.spec.with_, report, keys)
+    origins = {place[len(keys)]: reference for place, reference in names.places.items()}
+    return given, unfilled, origins
 
 
 def _defaults(
@@ -81,13 +84,16 @@ def _defaults(
     return found
 
 
-def _typed(scope: CompileContext, param: Param, value: Any, keys: Keys, hint: str = "") -> Any:
+def _typed(
+    scope: CompileContext, param: Param, value: Any, keys: Keys, hint: str = "", origin: str = ""
+) -> Any:
     try:
         return coerce(param, value)
     except IdentityError as e:
         inner = e.where.removeprefix(param.name)
         place = f"in {inner.lstrip('.')}: " if inner else ""
-        scope.report(keys, "; ".join(filter(None, (f"{place}{e.message}", e.remedy, hint))))
+        message = "; ".join(filter(None, (f"{place}{e.message}", e.remedy, hint)))
+        scope.report(keys, f"{message} (from {origin})" if origin else message)
         return default_of(param)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from flowmesh_core.catalog.patterns import PatternError, schema_pattern
-from flowmesh_core.graph.limits import json_size
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_documents.values import json_size
 
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 _SCHEMAS = (

@@ -7,7 +7,6 @@ from typing import Any
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.matrix import SelectionError, select
 from flowmesh_core.graph.references import ReferenceFormError, parse_selection
-from flowmesh_core.spec.suggestions import did_you_mean
 
 _STEP = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]*)(?:\[(.*)\])?", re.DOTALL)
 
@@ -28,6 +27,8 @@ def read_after(scope: CompileContext, entry: StepEntry, own: Mapping[str, Any]) 
 
 def _paths(scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys) -> list[str]:
     match = _STEP.fullmatch(text.strip())
+    if scope.notes.may_mean_step(text) and (match is None or match[1] not in scope.steps):
+        return []
     if match is None:
         step = text.strip().partition(".")[0]
         hint = f"; did you mean {step!r}?" if step in scope.steps else ""
@@ -36,9 +37,9 @@ def _paths(scope: CompileContext, text: str, own: Mapping[str, Any], keys: Keys)
     name, inside = match[1], match[2]
     entry = scope.steps.get(name)
     if entry is None:
-        scope.report(keys, f"no step {name!r}{did_you_mean(name, scope.steps)}")
+        scope.report(keys, f"no step {name!r}{scope.step_hint(name)}")
         return []
-    if inside is None or entry.is_partial:
+    if inside is None or entry.is_partial or not scope.has_own_matrix(keys):
         return [instance.path for instance in entry.instances]
     try:
         return select(name, entry.by_value, parse_selection(inside), own)[0]

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from flowmesh_api.v1.problems import Problem
+from flowmesh_core.spec.field_notes import FieldNotes
 from flowmesh_core.spec.fields import PATTERN_WORDS
 from flowmesh_core.spec.suggestions import did_you_mean, nearest
 from flowmesh_documents.paths import Key, path_text
@@ -35,17 +36,24 @@ _UNQUOTED = {
 }
 """Strings that would be right without their quotes, by what was expected."""
 _SHOWN = 40
+_NO_NOTES = FieldNotes()
 _ENTRIES = ("entry", "entries")
 
 
-def problems_of(error: ValidationError, model: type[BaseModel]) -> list[Problem]:
+def problems_of(
+    error: ValidationError, model: type[BaseModel], notes: FieldNotes = _NO_NOTES
+) -> list[Problem]:
     """Returns one problem for each error of the models.
 
     Args:
         error: raised by validation.
         model: the model that was validated, for near names.
+        notes: say which values came from parameters.
     """
-    return [Problem(path_text(location(e)), _message(e, model)) for e in error.errors()]
+    return [
+        Problem(path_text(location(e)), _message(e, model) + notes.origin(location(e)))
+        for e in error.errors()
+    ]
 
 
 def location(error: ErrorDetails) -> tuple[Key, ...]:

@@ -8,6 +8,7 @@ from pydantic.config import JsonDict, JsonValue
 
 from flowmesh_core.spec.quantities import DURATION_PATTERN, MEMORY_PATTERN, USD_PATTERN
 
+API_VERSION = "flowmesh.dev/v1alpha1"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
@@ -52,6 +53,11 @@ TrustLevel = Annotated[int, Field(ge=0, le=3)]
 Usd = Annotated[str, StringConstraints(pattern=USD_PATTERN)]
 
 
+FILLED: JsonDict = {"x-flowmesh-filled": True}
+"""Of a field that is not a plain string: ``${params.x}`` may stand in its place in a file. The
+models see the value that was filled in; the schemas for clusters and editors take both."""
+PARAMETER_PATTERN = r"\$\{\s*params\.[A-Za-z_]"
+"""What a text with a reference to a parameter has in it."""
 CEL_RULES = "x-kubernetes-validations"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 """Of a list: the fields that name an entry, unique in it."""

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from flowmesh_core.spec.fields import DataKey, Name, ObjectName, SpecModel, cel_rules
+from flowmesh_core.spec.fields import FILLED, DataKey, Name, ObjectName, SpecModel, cel_rules
 
 TEXT_COLUMN = "text"
 
@@ -72,6 +72,7 @@ class InputSpec(SpecModel):
         default=None,
         description="A small data set, written here: a list of rows. A text is a row with the"
         " column `text`.",
+        json_schema_extra=FILLED,
     )
     config_map: ConfigMapKey | None = Field(
         default=None,
@@ -111,12 +112,14 @@ class InputSpec(SpecModel):
         le=2**53,
         description="Of a data set: the most rows to take, from the first on; files beyond them"
         " are not fetched.",
+        json_schema_extra=FILLED,
     )
     columns: list[str] | None = Field(
         default=None,
         min_length=1,
         max_length=1024,
         description="Of a data set: the columns to take.",
+        json_schema_extra=FILLED,
     )
     secrets: list[Name] = Field(
         default=[],

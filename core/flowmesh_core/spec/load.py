@@ -13,16 +13,18 @@ from pydantic import ValidationError
 from flowmesh_api.v1.problems import Problem
 from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.error_messages import RULE, describe, location, problems_of
+from flowmesh_core.spec.fields import API_VERSION
+from flowmesh_core.spec.parameters import fill_parameters
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_core.spec.workflow_reader import UNKNOWN_ENGINE, WorkflowReader
 from flowmesh_documents.document import MAX_TEXT_BYTES, Document, parse_documents
 from flowmesh_documents.paths import Key, path_keys
 
-API_VERSION = "flowmesh.dev/v1alpha1"
 Object = (
     FlowMeshWorkflow | FlowMeshWorkerPool | FlowMeshCachePolicy | FlowMeshQuota | FlowMeshService
 )
@@ -34,7 +36,6 @@ KINDS: dict[str, type[Object]] = {
     "FlowMeshService": FlowMeshService,
 }
 
-UNKNOWN_ENGINE = "?"
 _STAND_INS: dict[Key, Any] = {
     "uses": UNKNOWN_ENGINE,
     "apiVersion": API_VERSION,
@@ -72,15 +73,25 @@ def load_text(
     Returns:
         The documents, and the problems of the text itself.
     """
+    documents, problems = read_documents(text, max_bytes=max_bytes)
+    return [load_document(document) for document in documents], problems
+
+
+def read_documents(
+    text: str, *, max_bytes: int = MAX_TEXT_BYTES
+) -> tuple[list[Document], list[Problem]]:
+    """Returns the documents of a file, and the problems of the text; one that is empty has one."""
     documents, problems = parse_documents(text, max_bytes=max_bytes)
     if not documents and not problems:
         problems = [Problem("", "the file holds no object", 1, 1)]
-    loaded = []
-    for document in documents:
-        found, wrong = _validate(document.value)
-        wrong = without_echoes(wrong, document.problems)
-        loaded.append(ParsedDocument(document, found, tuple(document.locate(p) for p in wrong)))
-    return loaded, problems
+    return documents, problems
+
+
+def load_document(document: Document) -> ParsedDocument:
+    """Reads the object of a document, as far as it can be read."""
+    found, wrong = _validate(document.value)
+    wrong = without_echoes(wrong, document.problems)
+    return ParsedDocument(document, found, tuple(document.locate(p) for p in wrong))
 
 
 def parse_object(value: Mapping[str, Any]) -> Object:
@@ -136,6 +147,20 @@ def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
         if kind is None:
             return None, [Problem("kind", f"is required: one of {', '.join(KINDS)}")]
         return None, [Problem("kind", f"no kind {kind!r}{did_you_mean(str(kind), KINDS)}")]
+    if model is FlowMeshWorkflow:
+        return _read_workflow(value)
+    return _read(value, model)
+
+
+def _read_workflow(value: dict[str, Any]) -> tuple[FlowMeshWorkflow | None, list[Problem]]:
+    """Fills in the parameters of a workflow, then reads it; one mistake hides no others."""
+    filled = fill_parameters(value)
+    reader = WorkflowReader(filled)
+    found = reader.read()
+    return found, [*filled.problems, *without_echoes(reader.problems, filled.problems)]
+
+
+def _read(value: dict[str, Any], model: type[Object]) -> tuple[Object | None, list[Problem]]:
     try:
         return model.model_validate(value), []
     except ValidationError as error:
@@ -176,6 +201,6 @@ def _remove(value: Any, keys: tuple[Key, ...], kind: str) -> bool:
 
 def _is_referred_to(keys: tuple[Key, ...]) -> bool:
     """Whether other fields refer to this one, so that they would seem wrong without it."""
-    if not keys or keys[-1] in {"name", "steps", "kind", "spec", "matrix"}:
+    if not keys or keys[-1] in {"name", "kind", "spec"}:
         return True
-    return keys[:2] in {("spec", "inputs"), ("spec", "params")} and len(keys) <= _NAMING_DEPTH
+    return keys[:2] == ("spec", "inputs") and len(keys) <= _NAMING_DEPTH

@@ -10,8 +10,13 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
-from flowmesh_core.spec.load import API_VERSION
+from flowmesh_core.spec.fields import (
+    API_VERSION,
+    CEL_RULES,
+    FILLED,
+    LIST_KEYS,
+    PARAMETER_PATTERN,
+)
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.pool import FlowMeshWorkerPool
 from flowmesh_core.spec.quota import FlowMeshQuota
@@ -125,7 +130,7 @@ def definitions() -> dict[str, dict[str, Any]]:
 
 def _definition(d: _Definition) -> dict[str, Any]:
     kind = d.model.__name__
-    schema = structural_schema(d.model)
+    schema = structural_schema(d.model, has_parameters=d.model is FlowMeshWorkflow)
     schema["properties"]["metadata"] = {"type": "object"}
     schema["properties"]["apiVersion"] = {"type": "string"}
     schema["properties"]["kind"] = {"type": "string"}
@@ -179,7 +184,7 @@ def editor_schema() -> dict[str, Any]:
         "title": "FlowMesh",
         "description": "A workflow, service, worker pool, cache policy or quota of FlowMesh.",
         "oneOf": [refs[m, "validation"] for m in models],
-        "$defs": _without_kubernetes(schema["$defs"]),
+        "$defs": _with_parameters(_without_kubernetes(schema["$defs"])),
     }
 
 
@@ -208,6 +213,20 @@ def _strict(schema: Mapping[str, Any]) -> dict[str, Any]:
     if INT_OR_STRING in schema:
         out["type"] = ["integer", "string"]
     return out
+
+
+def _with_parameters(value: Any) -> Any:
+    """The schema with an alternative for each field in whose place a parameter may stand."""
+    if isinstance(value, list):
+        return [_with_parameters(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    inner = {k: _with_parameters(v) for k, v in value.items() if k not in FILLED}
+    if len(inner) == len(value):
+        return inner
+    about = {k: inner.pop(k) for k in ("default", "description", "title") if k in inner}
+    parameter = {"type": "string", "pattern": PARAMETER_PATTERN}
+    return {**about, "anyOf": [*inner.pop("anyOf", [inner]), parameter]}
 
 
 def _without_kubernetes(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from flowmesh_core.spec.fields import CEL_RULES, LIST_KEYS
+from flowmesh_core.spec.fields import CEL_RULES, FILLED, LIST_KEYS, PARAMETER_PATTERN
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
@@ -35,13 +35,16 @@ _COPIED_KEYS = (
 _LIST_TYPE = "x-kubernetes-list-type"
 
 
-def structural_schema(model: type[BaseModel]) -> dict[str, Any]:
+def structural_schema(model: type[BaseModel], *, has_parameters: bool = False) -> dict[str, Any]:
     """Returns the structural schema of a model.
 
+    With ``has_parameters``, texts with a reference to one are taken where one may be filled in.
     Defaults are left out, since the API server would write them into the objects. The API server
     prunes unknown fields, and ``kubectl``'s own validation reports them.
     """
     schema = model.model_json_schema(by_alias=True)
+    if not has_parameters:
+        schema = _without_parameters(schema)
     return _structural(schema, schema.get("$defs", {}))
 
 
@@ -73,8 +76,30 @@ def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> di
     return out
 
 
+def _or_parameter(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the schema of a field in whose place a parameter may stand; admission checks it."""
+    kind = schema["type"]
+    described = {k: schema[k] for k in ("description",) if k in schema}
+    if kind == "string":
+        own = schema["pattern"] if "pattern" in schema else f"^({'|'.join(schema['enum'])})$"
+        return {**described, "type": kind, "pattern": f"{own}|{PARAMETER_PATTERN}"}
+    if kind == "integer":
+        bounds = {k: schema[k] for k in ("minimum", "maximum") if k in schema}
+        return {**described, INT_OR_STRING: True, **bounds, "pattern": PARAMETER_PATTERN}
+    return described  # of any type
+
+
+def _without_parameters(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_parameters(v) for k, v in value.items() if k not in FILLED}
+    return [_without_parameters(v) for v in value] if isinstance(value, list) else value
+
+
 def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the schema without a reference, and without the null that means "not given"."""
+    """Returns the schema without a reference, and without the null that means "not given".
+
+    That of a field in whose place a parameter may stand takes texts with one, too.
+    """
     out = dict(schema)
     while "$ref" in out or "anyOf" in out:
         if "$ref" in out:
@@ -92,4 +117,4 @@ def _resolved(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict
                 )
             found = options[0]
         out = {**found, **out}
-    return out
+    return _or_parameter(out) if FILLED.keys() <= out.keys() else out

@@ -1,10 +1,12 @@
 """``FlowMeshWorkflow``: a DAG of steps, as a custom resource or a YAML file."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr
 
+from flowmesh_core.spec.field_notes import FieldNotes
 from flowmesh_core.spec.fields import (
+    FILLED,
     Duration,
     Memory,
     Name,
@@ -25,6 +27,8 @@ PRIORITY_MAX = 1_000_000
 ONE_AIM_RULE = "give optimize or weights, not both"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
+PARAMETER_TERMS = ("budgetUsd", "deadline")
+"""Those in which a parameter may be filled in, when the workflow is accepted."""
 IMMUTABLE_FIELDS = (
     "steps",
     "inputs",
@@ -56,14 +60,20 @@ class ResourcesSpec(SpecModel):
         default=None,
         description="Memory of the device (of the host, on a CPU), such as 4Gi; replaces the"
         " engine's own estimate.",
+        json_schema_extra=FILLED,
     )
     gpu_product: list[str] = Field(
         default_factory=list,
         max_length=32,
         description="Any of these GPU products; all where empty.",
+        json_schema_extra=FILLED,
     )
     tensor_parallel: int | None = Field(
-        default=None, ge=1, le=64, description="Devices that share one copy of the model."
+        default=None,
+        ge=1,
+        le=64,
+        description="Devices that share one copy of the model.",
+        json_schema_extra=FILLED,
     )
     labels: dict[str, str] = Field(
         default_factory=dict, max_length=32, description="Labels that the worker must have."
@@ -76,9 +86,13 @@ class ResourcesSpec(SpecModel):
 class RetrySpec(SpecModel):
     """Limits of the attempts after failures of the engine; lost workers do not count."""
 
-    attempts: int = Field(default=3, ge=1, le=20, description="Attempts in all.")
+    attempts: int = Field(
+        default=3, ge=1, le=20, description="Attempts in all.", json_schema_extra=FILLED
+    )
     backoff: Duration = Field(
-        default="1s", description="Wait before the second attempt; doubled before each further one."
+        default="1s",
+        description="Wait before the second attempt; doubled before each further one.",
+        json_schema_extra=FILLED,
     )
 
 
@@ -89,6 +103,7 @@ class CacheSpec(SpecModel):
         default=None,
         description="always: across runs; run: within this run; never: not at all. Default always,"
         " and run for engines that touch the outside world.",
+        json_schema_extra=FILLED,
     )
     salt: str = Field(
         default="",
@@ -96,7 +111,9 @@ class CacheSpec(SpecModel):
         description="Part of the names of the actions; a change makes new ones.",
     )
     max_age: Duration | None = Field(
-        default=None, description="Reuse results at most this old when the run was created."
+        default=None,
+        description="Reuse results at most this old when the run was created.",
+        json_schema_extra=FILLED,
     )
     ignored_inputs: list[Name] = Field(
         default_factory=list,
@@ -141,7 +158,7 @@ class StepSpec(SpecModel):
         description="The engine's parameters, and for model engines dtype, batchInvariant and"
         " implementation. ${params.x} and ${matrix.x} are filled in; $${ is a plain ${.",
     )
-    matrix: dict[Variable, list[Scalar]] = Field(
+    matrix: dict[Variable, Annotated[list[Scalar], Field(json_schema_extra=FILLED)]] = Field(
         default_factory=dict,
         max_length=16,
         description="Static fan-out: one instance of the step for each combination of values, such"
@@ -161,7 +178,9 @@ class StepSpec(SpecModel):
     )
     cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
     timeout: Duration | None = Field(
-        default=None, description="Time limit of one attempt, such as 10m."
+        default=None,
+        description="Time limit of one attempt, such as 10m.",
+        json_schema_extra=FILLED,
     )
     secrets: list[Name] = Field(
         default_factory=list, max_length=16, description="Names of secrets sent with each attempt."
@@ -180,12 +199,25 @@ def _immutable() -> list[tuple[str, str]]:
     ]
 
 
+def _amended_by_values() -> list[tuple[str, str]]:
+    return [
+        (
+            f"!has(self.{name}) || !self.{name}.contains('${{')"
+            f" || (has(oldSelf.{name}) && self.{name} == oldSelf.{name})",
+            f"{name} cannot change to a parameter; write the value",
+        )
+        for name in PARAMETER_TERMS
+    ]
+
+
 class WorkflowSpec(SpecModel):
     """What to run."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
-            ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE), *_immutable()
+            ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE),
+            *_immutable(),
+            *_amended_by_values(),
         )
     )
 
@@ -201,7 +233,12 @@ class WorkflowSpec(SpecModel):
         json_schema_extra=key_rule("an input"),
     )
     params: dict[Variable, Any] = Field(
-        default_factory=dict, description="Values for ${params.x} and for conditions."
+        default_factory=dict,
+        description="Parameters, for ${params.x} and for conditions: plain values, or declarations"
+        " with a type (string, integer, number, boolean, list, object) and default or required,"
+        " description, enum, minimum, maximum, pattern, items, maxItems, schema. Filled in with,"
+        " when, inputs, outputs, after, matrix, resources, retry, cache, timeout, budgetUsd and"
+        " deadline.",
     )
     outputs: dict[Name, str] = Field(
         default_factory=dict,
@@ -231,9 +268,12 @@ class WorkflowSpec(SpecModel):
     budget_usd: Usd | None = Field(
         default=None,
         description='The most the run may cost in dollars, in quotes: "0.50". Mutable.',
+        json_schema_extra=FILLED,
     )
     deadline: Duration | None = Field(
-        default=None, description="Time from creation until the run must have ended. Mutable."
+        default=None,
+        description="Time from creation until the run must have ended. Mutable.",
+        json_schema_extra=FILLED,
     )
     priority: int = Field(
         default=0,
@@ -264,3 +304,15 @@ class FlowMeshWorkflow(SpecModel):
     status: WorkflowStatus | None = Field(
         default=None, description="Written by the control plane, never read back."
     )
+    _notes: FieldNotes = PrivateAttr(default_factory=FieldNotes)
+
+    @property
+    def notes(self) -> FieldNotes:
+        """What ``load`` found out about the fields besides their values."""
+        return self._notes
+
+    def with_notes(self, notes: FieldNotes) -> Self:
+        """Returns the same workflow with notes."""
+        found = self.model_copy()
+        found._notes = notes
+        return found

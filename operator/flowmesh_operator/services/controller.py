@@ -12,7 +12,7 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_core.errors import FlowMeshError, InvariantError, SpecError, StoreError
-from flowmesh_core.spec.load import API_VERSION
+from flowmesh_core.spec.fields import API_VERSION
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_operator.kube.client import ApiError, KubeClient
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext

@@ -7,7 +7,10 @@ from typing import Any
 from flowmesh_control.queries.live_runs import RunTerms
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.status.conditions import WorkflowCondition
+from flowmesh_documents.parameters import filled
 from flowmesh_operator.kube.informer_cache import ENDED, Object
+
+_TERMS = ("budgetUsd", "deadline")
 
 
 class ReconcileDecision(Enum):
@@ -69,14 +72,16 @@ def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
     """Returns the changes that bring a run's terms to the spec; empty if there are none.
 
     Args:
-        spec: the object's spec, validated by the API server.
+        spec: the object's spec, validated by the API server; a parameter in a term stands in it
+            since the run was admitted with it.
         terms: the live run's terms.
     """
+    term = filled({name: spec.get(name) for name in _TERMS}, spec.get("params"))
     wanted: dict[str, Any] = {
         "suspend": bool(spec.get("suspend", False)),
         "priority": int(spec.get("priority", 0)),
-        "budgetNanousd": int(budget(spec["budgetUsd"])) if spec.get("budgetUsd") else 0,
-        "deadlineS": seconds(spec["deadline"]) if spec.get("deadline") else 0.0,
+        "budgetNanousd": int(budget(term["budgetUsd"])) if term["budgetUsd"] else 0,
+        "deadlineS": seconds(term["deadline"]) if term["deadline"] else 0.0,
     }
     current: dict[str, Any] = {
         "suspend": terms.suspended,

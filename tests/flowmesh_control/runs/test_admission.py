@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from aiohttp import ClientSession
 from tests.flowmesh_control.fabric import API_TOKEN, Fabric, control_plane, sealed, workflow
 
 from flowmesh_control.records.run_pins import accepted_pins, read_pins
 from flowmesh_control.records.run_records import AcceptedRecord
 from flowmesh_control.runs.admission import Admission, Submission
-from flowmesh_core.errors import StoreUnavailableError
+from flowmesh_core.errors import SpecError, StoreUnavailableError
 from flowmesh_store.memory import MemoryRecords
 from flowmesh_store.store import Store, open_store
 
@@ -167,3 +168,54 @@ async def _as_an_earlier_release_wrote_it(store: Store, uid: str) -> Any:
     await sealed(store).write(f"runs/{uid}/pins", msgspec.json.encode(accepted.pins))
     await sealed(store).write(key, msgspec.json.encode(fields), if_match=record.etag)
     return accepted.pins
+
+
+async def test_a_workflow_with_parameters_has_the_steps_and_the_rows_of_one_written_out(
+    fabric: Fabric,
+) -> None:
+    """As the API server hands an object on: declarations and references are still in it."""
+    rows = [{"text": "a"}, {"text": "b"}]
+    spec: dict[str, Any] = {
+        "params": {
+            "rows": {"type": "list", "items": "object", "default": rows},
+            "text": {"type": "string", "default": "b"},
+            "limit": {"type": "integer", "default": 2, "minimum": 1},
+            "salt": "monday",
+        },
+        "inputs": {
+            "all": {"rows": "${params.rows}"},
+            "some": {"rows": [{"text": "a"}, {"text": "${params.text}"}]},
+        },
+        "steps": [
+            {
+                "name": "find",
+                "uses": "data.sql",
+                "inputs": {"a": "inputs.all", "s": "inputs.some"},
+                "with": {"query": "select a.text from a join s using (text) limit 2"},
+                "cache": {"salt": "${params.salt}"},
+                "matrix": {"n": ["${params.limit}"]},
+            }
+        ],
+    }
+    (step,) = spec["steps"]
+    written = {
+        "inputs": {"all": {"rows": rows}, "some": {"rows": rows}},
+        "steps": [{**step, "cache": {"salt": "monday"}, "matrix": {"n": [2]}}],
+    }
+    compile_ = fabric.control.services.admission.compile
+    filled = await compile_(Submission(workflow("same", spec)))
+    other = await compile_(Submission(workflow("same", written)))
+    assert filled.plan.steps == other.plan.steps
+    assert filled.uploads == other.uploads
+    assert filled.document["spec"]["inputs"] == spec["inputs"], "it is stored as it was written"
+
+
+async def test_all_that_is_wrong_with_parameters_is_told_at_once(fabric: Fabric) -> None:
+    spec = {
+        "params": {"model": {"type": "string", "required": True}, "k": {"type": "integer"}},
+        "inputs": {"base": {"model": "${params.model}"}},
+        "steps": [{"name": "s", "uses": "test.noop", "timeout": "${params.k}m"}],
+    }
+    with pytest.raises(SpecError) as refused:
+        await fabric.control.services.admission.compile(Submission(workflow("w", spec)))
+    assert [p.path for p in refused.value.problems] == ["spec.params.model", "spec.params.k"]

@@ -6,8 +6,8 @@ import pytest
 from tests.flowmesh_core.graph.steps import GENERATE, INPUTS
 
 from flowmesh_core.graph.references import ReferenceFormError, Selection, parse_selection
-from flowmesh_core.graph.substitution import FILLED_BYTES_MAX, Substitution
 from flowmesh_core.spec.suggestions import nearest
+from flowmesh_documents.substitution import FILLED_BYTES_MAX, Substitution
 
 SPACES = " " * 200_000
 

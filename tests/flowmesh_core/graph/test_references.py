@@ -12,7 +12,7 @@ from flowmesh_core.graph.references import (
     StepReference,
     parse_reference,
 )
-from flowmesh_core.graph.substitution import Substitution
+from flowmesh_documents.substitution import Substitution
 
 NAMES = st.from_regex(r"[a-z]{1,4}", fullmatch=True)
 SCALARS = (

@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(
     p
     for p in (ROOT / "examples").rglob("*.yaml")
-    # A plugin's example needs its engine: tests/flowmesh_cli/test_plugin.py runs it.
-    if "kind: FlowMesh" in p.read_text() and not (p.parent / "pyproject.toml").exists()
+    # A plugin's example needs its engine: tests/flowmesh_cli/test_plugin.py runs it. A template
+    # needs its parameters: tests/flowmesh_cli/test_set_parameters.py gives them.
+    if "kind: FlowMesh" in p.read_text()
+    and not (p.parent / "pyproject.toml").exists()
+    and p.parent.name != "templates"
 )
 BLOCKS = re.findall(r"^```yaml\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.DOTALL | re.M)
 WRONG = re.findall(r"^```yaml wrong\n(.*?)^```", (ROOT / "docs/spec.md").read_text(), re.S | re.M)

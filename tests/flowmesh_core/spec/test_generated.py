@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import celpy
+import jsonschema
 import pytest
 from celpy.adapter import json_to_cel
 from ruamel.yaml import YAML
+from tests.flowmesh_core.graph.parameter_places import PLACES, WRITTEN, as_plan, with_parameters
 
 from flowmesh_core.spec.generate import files, main, outdated, write
 from flowmesh_core.spec.resources import definitions, editor_schema
@@ -16,6 +18,7 @@ from flowmesh_core.spec.workflow import (
     IMMUTABLE_FIELDS,
     LARGE_FIELDS,
     MUTABLE_FIELDS,
+    PARAMETER_TERMS,
     WorkflowSpec,
 )
 
@@ -150,7 +153,8 @@ def _holds(rule: str, new: Any, old: Any = None) -> bool:
 def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
     rules = _schema("flowmeshworkflows")["properties"]["spec"]["x-kubernetes-validations"]
     of_change = [r["rule"] for r in rules if "oldSelf" in r["rule"]]
-    assert len(of_change) == len(set(IMMUTABLE_FIELDS) - set(LARGE_FIELDS))
+    immutable = set(IMMUTABLE_FIELDS) - set(LARGE_FIELDS)
+    assert len(of_change) == len(immutable) + len(PARAMETER_TERMS)
     old = {"steps": [{"name": "a"}], "params": {"x": 1}, "priority": 0}
     amended = {**old, "priority": 5, "suspend": True, "budgetUsd": "1", "deadline": "1h"}
     assert all(_holds(r, amended, old) for r in of_change)
@@ -158,6 +162,11 @@ def test_the_immutability_rules_refuse_changes_and_allow_amendments() -> None:
         assert not all(_holds(r, {**old, **changed}, old) for r in of_change)
     without = {k: v for k, v in old.items() if k != "params"}
     assert not all(_holds(r, without, old) for r in of_change)
+    for name in PARAMETER_TERMS:
+        filled = {**old, name: "${params.x}"}
+        assert all(_holds(r, {**filled, "priority": 1}, filled) for r in of_change)
+        assert all(_holds(r, amended, filled) for r in of_change)
+        assert not all(_holds(r, filled, old) for r in of_change)
 
 
 def test_the_rule_of_inputs_allows_one_address_and_does_not_see_rows() -> None:
@@ -193,3 +202,63 @@ def test_kubectl_shows_phase_progress_hits_cost_and_age() -> None:
     policies = definitions()["flowmeshcachepolicies"]["spec"]
     assert policies["names"]["shortNames"] == ["fmcp"]
     assert policies["scope"] == "Cluster"
+
+
+def _accepts(schema: Mapping[str, Any], value: Any) -> bool:
+    """Whether an API server would take a value: by type, bounds and pattern, without pruning."""
+    plain = {k: v for k, v in schema.items() if not k.startswith("x-")}
+    if schema.get(INT_OR_STRING):
+        plain["type"] = ["integer", "string"]
+    if isinstance(value, dict) and "properties" in schema:
+        inner, known = {**value}, schema["properties"]
+        return not set(inner) - set(known) and all(_accepts(known[k], v) for k, v in inner.items())
+    if isinstance(value, dict) and isinstance(schema.get("additionalProperties"), Mapping):
+        return all(_accepts(schema["additionalProperties"], v) for v in value.values())
+    if isinstance(value, list) and "items" in schema:
+        return schema["type"] == "array" and all(_accepts(schema["items"], v) for v in value)
+    return bool(jsonschema.Draft202012Validator(plain).is_valid(value))
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda p: ".".join(map(str, p)))
+def test_a_parameter_may_stand_in_its_place_in_an_object_and_in_an_editor(
+    place: tuple[Any, ...],
+) -> None:
+    spec = _schema("flowmeshworkflows")["properties"]["spec"]
+    given = with_parameters([place])
+    assert _accepts(spec, WRITTEN)
+    assert _accepts(spec, given)
+    document = {"apiVersion": "flowmesh.dev/v1alpha1", "kind": "FlowMeshWorkflow"}
+    document |= {"metadata": {"name": "w"}, "spec": given}
+    editor = jsonschema.Draft202012Validator(editor_schema())
+    assert [e.message for e in editor.iter_errors(document)] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"budgetUsd": "five"},
+        {"budgetUsd": "${matrix.b}"},
+        {"budgetUsd": "$params.b"},
+        {"deadline": "${params.}"},
+        {"priority": "${params.p}"},
+        {"inputs": {"q": {"limit": "ten"}}},
+        {"inputs": {"q": {"limit": 0}}},
+    ],
+    ids=str,
+)
+def test_other_texts_are_still_refused_in_an_object(wrong: dict[str, Any]) -> None:
+    assert not _accepts(_schema("flowmeshworkflows")["properties"]["spec"], wrong)
+
+
+def test_services_have_no_parameters() -> None:
+    spec = _schema("flowmeshservices")["properties"]["spec"]
+    assert "params" not in json.dumps(spec["properties"]["inputs"])
+    assert not _accepts(spec, {"inputs": {"q": {"limit": "${params.n}"}}})
+
+
+def test_an_object_with_parameters_has_the_plan_of_the_file_after_a_round_trip() -> None:
+    """JSON is what the API server stores, and it drops no field of these."""
+    apart = [p for p in PLACES if not any(o != p and o == p[: len(o)] for o in PLACES)]
+    given = with_parameters(apart)
+    stored = json.loads(json.dumps(given, sort_keys=True))
+    assert as_plan(stored).steps == as_plan(given).steps == as_plan(WRITTEN).steps

@@ -149,8 +149,16 @@ def test_the_valid_part_of_an_invalid_object_can_still_be_checked() -> None:
     assert len(loaded.problems) == 2
 
 
-def test_no_object_is_loaded_if_a_name_that_others_may_reference_is_invalid() -> None:
+def test_a_step_with_an_invalid_name_has_a_stand_in_and_the_notes_have_its_name() -> None:
     (loaded,), _ = load_text(f"{HEAD}spec:\n  steps:\n  - {{name: 'a b', uses: test.noop}}\n")
+    assert isinstance(loaded.object, FlowMeshWorkflow)
+    assert [s.name for s in loaded.object.spec.steps] == ["unnamed-step-0"]
+    assert loaded.object.notes.step_names == {"a b"}
+    assert len(loaded.problems) == 1
+
+
+def test_no_object_is_loaded_where_there_are_no_steps_to_check() -> None:
+    (loaded,), _ = load_text(f"{HEAD}spec:\n  steps: {{}}\n")
     assert loaded.object is None
 
 

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from flowmesh_control.queries.live_runs import RunTerms
 from flowmesh_operator.workflows.reconcile_decision import ReconcileDecision as Decision
-from flowmesh_operator.workflows.reconcile_decision import decide
+from flowmesh_operator.workflows.reconcile_decision import amendments, decide
 
 REFUSED = {"conditions": [{"type": "Accepted", "status": "False"}], "phase": "Failed"}
 
@@ -60,3 +61,18 @@ CASES = {
 def test_decide_returns_the_reconcile_action_of_each_case(case: str) -> None:
     obj, live, wanted = CASES[case]
     assert decide(obj, live=live, epoch=3) is wanted
+
+
+def test_a_term_that_a_parameter_fills_is_compared_by_its_value() -> None:
+    params = {
+        "budget": {"type": "string", "default": "0.50"},
+        "hours": 2,
+        "none": {"type": "string", "required": False},
+    }
+    terms = RunTerms(
+        suspended=False, priority=0, budget_nanousd=500_000_000, deadline_s=7200.0, steps=1
+    )
+    spec = {"params": params, "budgetUsd": "${params.budget}", "deadline": "${params.hours}h"}
+    assert amendments(spec, terms) == {}
+    assert amendments({**spec, "budgetUsd": "1"}, terms) == {"budgetNanousd": 10**9}
+    assert amendments({**spec, "budgetUsd": "${params.none}"}, terms) == {"budgetNanousd": 0}

@@ -1,4 +1,4 @@
-"""How scalars are written as text: in paths, and inside longer strings."""
+"""How values are written as text, in paths and inside longer texts, and how long that is."""
 
 import json
 import re
@@ -32,6 +32,17 @@ def matrix_text(value: Any) -> str:
     if isinstance(value, str) and not _reads_as_itself(value):
         return json.dumps(value, ensure_ascii=False)
     return value_text(value)
+
+
+def json_size(value: object) -> int:
+    """Returns about how many bytes a JSON-like value has when written."""
+    if isinstance(value, str):
+        return len(value) + 2
+    if isinstance(value, dict):
+        return 2 + sum(len(k) + 4 + json_size(v) for k, v in value.items())
+    if isinstance(value, list):
+        return 2 + sum(1 + json_size(v) for v in value)
+    return 8
 
 
 def _reads_as_itself(text: str) -> bool:
