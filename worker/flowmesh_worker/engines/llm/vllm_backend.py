@@ -18,6 +18,7 @@ from flowmesh_worker.engines.errors import bad_input, engine_failed, host_crashe
 from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
+from flowmesh_worker.engines.llm.pool_settings import pool_llm_settings
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
@@ -207,13 +208,15 @@ def prepare_start(
             "set with.dtype: float32, or with.batchInvariant: false",
         )
     slot_bytes = adaptable.slot_bytes(DTYPE_BYTES[dtype]) if adaptable else 0
-    sizes = sizes_for(facts, dtype, settings, slot_bytes)
+    pool = pool_llm_settings()
+    sizes = sizes_for(facts, dtype, settings, slot_bytes, pool)
     apply_environment(library_environment(settings, batch_invariant=invariant))
     fields = {
         "devices": len(settings.devices),
         "tensor_parallel": int(params.get("tensorParallel", 1)),
         "pooling": pooling,
         "engine": params.get("engine") or {},
+        "pool": pool,
         "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)
