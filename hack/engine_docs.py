@@ -97,10 +97,10 @@ def _engine(c: EngineContract) -> str:
     for group in c.one_of:
         named = ", ".join(_member(c, name) for name in group)
         parts.append(f"Exactly one of {named}." if len(group) > 1 else f"Needs {named}.")
-    if named := with_fields(c):
-        parts.append(f"Also in `with`: {_names(named)}.")
-    if named := resource_fields(c):
-        parts.append(f"Under `resources`: {_names(named)}.")
+    if fields := with_fields(c):
+        parts.append(f"Also in `with`: {_names(fields)}.")
+    if fields := resource_fields(c):
+        parts.append(f"Under `resources`: {_names(fields)}.")
     if c.examples:
         parts.append("\n".join(["```yaml", *c.examples, "```"]))
     return "\n\n".join(parts)

@@ -12,7 +12,7 @@ import psutil
 from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_core.units import nano_usd
 from flowmesh_store.blobs import DEFAULT_GRACE_S
-from flowmesh_worker.engines.llm.pool_settings import pool_llm_settings
+from flowmesh_worker.llm_settings import pool_llm_settings
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
 _NO_TOKEN = "is not a token: it holds control characters, or bytes that are not UTF-8"

@@ -55,4 +55,3 @@ async def test_an_object_that_no_pool_can_run_waits_until_a_pool_is_applied_that
         await controller._reconcile("a")
         assert shown.last["a"] is None
         await until(lambda: there.control.services.runs.live_uids() == {"a"})
-

@@ -5,7 +5,7 @@ import platform
 import sys
 from importlib import metadata
 
-from flowmesh_worker.engines.llm.pool_settings import EAGER, pool_llm_settings
+from flowmesh_worker.llm_settings import EAGER, pool_llm_settings
 
 _RELEVANT = {
     "torch": "torch",

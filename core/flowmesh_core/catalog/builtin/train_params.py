@@ -8,7 +8,7 @@ from flowmesh_core.catalog.contract import Metric, Param, ParamType, Port, PortK
 
 MODEL_INPUT = Port("model", PortKind.MODEL, component=True, doc="The model to start from.")
 ROWS_INPUT = Port("rows", PortKind.DATASET, doc="The rows to learn from, all of them at once.")
-_HELD_OUT = "test_size"
+_TEST_SIZE = "test_size"
 """The parameter with which there are rows to evaluate on."""
 _ALWAYS = (
     Metric("train_loss"),
@@ -32,9 +32,9 @@ def evaluated(*figures: Metric) -> tuple[Metric, ...]:
     """Returns a trainer's figures, and those that it has of the rows held out beside them."""
     return (
         *figures,
-        Metric("test_rows", ParamType.INTEGER, with_param=_HELD_OUT),
-        Metric("eval_loss", with_param=_HELD_OUT),
-        *(Metric(f"eval_{f.name}", f.type, with_param=_HELD_OUT) for f in figures),
+        Metric("test_rows", ParamType.INTEGER, with_param=_TEST_SIZE),
+        Metric("eval_loss", with_param=_TEST_SIZE),
+        *(Metric(f"eval_{f.name}", f.type, with_param=_TEST_SIZE) for f in figures),
     )
 
 

@@ -18,12 +18,12 @@ from flowmesh_worker.engines.errors import bad_input, engine_failed, host_crashe
 from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
-from flowmesh_worker.engines.llm.pool_settings import pool_llm_settings
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts
+from flowmesh_worker.llm_settings import pool_llm_settings
 
 _SHOWN_CHARS = 400
 _STREAM_EVERY = 16

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.errors import out_of_memory
-from flowmesh_worker.engines.llm.pool_settings import PoolLlmSettings
 from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.llm_settings import PoolLlmSettings
 
 MIB = 1024 * 1024
 SEQUENCES_CPU = 64

@@ -9,16 +9,16 @@ import pytest
 from tests.flowmesh_worker.engines.llm.jobs import action, job
 
 from flowmesh_worker.engine_api import HostSettings
-from flowmesh_worker.engines.llm.pool_settings import (
+from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
+from flowmesh_worker.engines.llm.vllm_start import engine_arguments
+from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.host.libraries import loaded_libraries
+from flowmesh_worker.llm_settings import (
     EAGER,
     VARIABLE,
     PoolLlmSettings,
     pool_llm_settings,
 )
-from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
-from flowmesh_worker.engines.llm.vllm_start import engine_arguments
-from flowmesh_worker.engines.models.model_facts import ModelFacts
-from flowmesh_worker.host.libraries import loaded_libraries
 from flowmesh_worker.settings import parse_settings
 
 FACTS = ModelFacts(Path("model"), "float32", 4096, 1000, 64)
