@@ -1,6 +1,7 @@
 """What no pool can ever meet is refused at admission; what an empty pool can is not."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from tests.flowmesh_control.queries.test_forecast import planner_of, pool
@@ -11,6 +12,7 @@ from tests.flowmesh_core.machine.world import (
     NOOP,
     World,
     after,
+    metrics,
     plan,
     shape,
     step,
@@ -24,6 +26,7 @@ from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.fleet.pool_declaration import UNKNOWN_CLASS, PoolDeclaration
 from flowmesh_core.graph.plan import Resources, StepPlan
 from flowmesh_core.machine.settings import Settings
+from flowmesh_core.protocol.results import ActionResult
 from flowmesh_core.sharing.scopes import plan_scopes
 
 CATALOG = Catalog(CONTRACTS)
@@ -140,6 +143,24 @@ async def test_a_workflow_that_no_pool_can_run_is_refused_and_one_of_an_empty_po
     assert len(forecast.refusals) == 4
     await planner_of(World(), PoolView("big", BIG.shape), pool("cheap")).check_terms(wanted)
     await planner_of(World()).check_terms(wanted)  # pools may be declared later
+
+
+class Published:
+    """A cache that has every result."""
+
+    async def lookup(self, action_id: str, *_: Any, **__: Any) -> Any:
+        made = {"metrics": metrics(value=1)}
+        result = ActionResult(action_id, 0, NOOP.name, 1, 1, {}, made, namespace="team-a")
+        return SimpleNamespace(result=result)
+
+
+async def test_a_workflow_whose_results_are_published_needs_no_pool() -> None:
+    wanted = compiled(step("a", resources=ASKED))
+    planner = planner_of(World(), pool("cheap"))
+    cast("Any", planner)._cache = Published()
+    await planner.check_terms(wanted)
+    forecast = await planner.forecast(wanted)
+    assert (forecast.steps[0].expect, forecast.refusals) == ("hit", ())
 
 
 async def test_a_fleet_that_cannot_grow_is_asked_once_its_workers_are_there() -> None:
