@@ -18,6 +18,7 @@ from flowmesh_core.catalog.contract import (
     PortKind,
     Reduction,
 )
+from flowmesh_core.catalog.identity_fields import resource_fields, with_fields
 from flowmesh_core.catalog.timeouts import duration
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -96,12 +97,17 @@ def _engine(c: EngineContract) -> str:
     for group in c.one_of:
         named = ", ".join(_member(c, name) for name in group)
         parts.append(f"Exactly one of {named}." if len(group) > 1 else f"Needs {named}.")
-    if c.identity_fields:
-        fields = ", ".join(f"`{name}`" for name in c.identity_fields)
-        parts.append(f"Also in `with`: {fields}.")
+    if fields := with_fields(c):
+        parts.append(f"Also in `with`: {_names(fields)}.")
+    if fields := resource_fields(c):
+        parts.append(f"Under `resources`: {_names(fields)}.")
     if c.examples:
         parts.append("\n".join(["```yaml", *c.examples, "```"]))
     return "\n\n".join(parts)
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _member(c: EngineContract, name: str) -> str:

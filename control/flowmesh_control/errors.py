@@ -19,7 +19,11 @@ class NewerPlanError(ConflictError):
 
 
 class PlanRefusedError(FlowMeshError):
-    """The plan cannot meet the workflow's budget or deadline."""
+    """The plan cannot meet the workflow's budget or deadline, or no worker can run a step."""
+
+
+class UnplaceableError(PlanRefusedError):
+    """No worker that there is or that a pool declares can run a step; a further pool may."""
 
 
 class UnknownUserError(FlowMeshError):

@@ -10,6 +10,8 @@ from e2e.harness.pools import pool
 from e2e.harness.timeline import Timeline, pod_parts
 
 POOL = "thin"
+NAMED_WITHIN_S = 10.0
+"""From what a pod says to the condition of its pool."""
 TWO_STEPS = {
     "inputs": {"people": {"rows": [{"name": "ada", "age": 36}, {"name": "bob", "age": 41}]}},
     "steps": [
@@ -49,6 +51,22 @@ def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
     print_line(f"back to zero {took:.1f} s after the end")
 
 
+def _ready(fabric: Fabric) -> Json:
+    found = fabric.kube.get("fmwp", "cannot-start", f"--namespace={NAMESPACE}")
+    return condition(found, "Ready")
+
+
+def _said_by_pods(fabric: Fabric, pool: str) -> set[str]:
+    """The reasons why the scheduler or the kubelet lets pods of a pool wait."""
+    chosen = f"--selector=flowmesh.dev/pool={pool}"
+    pods = fabric.kube.items("pods", chosen, f"--namespace={NAMESPACE}")
+    statuses = [pod.get("status", {}) for pod in pods]
+    conditions = [c for status in statuses for c in status.get("conditions", [])]
+    containers = [c for status in statuses for c in status.get("containerStatuses", [])]
+    waiting = [c["state"]["waiting"] for c in containers if "waiting" in c.get("state", {})]
+    return {str(said.get("reason", "")) for said in (*conditions, *waiting)}
+
+
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
@@ -57,7 +75,7 @@ def test_a_pool_grows_from_zero_for_a_workflow_and_shrinks_again(
     ],
 )
 def test_a_pool_whose_pods_cannot_start_names_the_reason(
-    fabric: Fabric, wrong: Json, reason: str
+    fabric: Fabric, wrong: Json, reason: str, print_line: Callable[[str], None]
 ) -> None:
     spec = {
         "image": THIN.name,
@@ -69,12 +87,11 @@ def test_a_pool_whose_pods_cannot_start_names_the_reason(
         **wrong,
     }
     with pool(fabric, "cannot-start", spec):
-        fabric.kube.run(
-            *("wait", "fmwp/cannot-start", f"--namespace={NAMESPACE}", "--timeout=60s"),
-            f'--for=jsonpath={{.status.conditions[?(@.type=="Ready")].reason}}={reason}',
-        )
-        ready = condition(fabric.kube.get("fmwp", "cannot-start", f"--namespace={NAMESPACE}"),
-                          "Ready")  # fmt: skip
+        until(lambda: reason in _said_by_pods(fabric, "cannot-start"), f"a pod says {reason}", 60)
+        took = until(lambda: _ready(fabric).get("reason") == reason, f"it names {reason}", 60)
+        print_line(f"{reason} is named {took:.1f} s after the pod says it")
+        assert took < NAMED_WITHIN_S
+        ready = _ready(fabric)
         assert ready["status"] == "False"
         assert "pod flowmesh-pool-cannot-start-" in ready["message"]
 

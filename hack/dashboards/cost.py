@@ -106,7 +106,9 @@ _BUDGETS = (
             ),
         ),
         "percentunit",
-        "Near 0 the next action is not dispatched: its reservation does not fit.",
+        "Near 0 the next action is not dispatched: its reservation does not fit. The alert "
+        "FlowMeshBudgetNearlySpent is at a tenth.",
+        floor=0.1,
     ),
 )
 

@@ -103,7 +103,9 @@ _QUEUE = (
         "Time from ready to a worker",
         _quantiles("flowmesh_wait_seconds", "pool"),
         "s",
-        "First attempts only.",
+        "First attempts only. Pools grow so that no worker has more than `targetBacklog` of work "
+        "before it, 60 s by default.",
+        limit=60.0,
     ),
     Panel(
         "Time of an attempt",
@@ -170,7 +172,9 @@ _WORKERS = (
         "Utilisation",
         (Query(f"{_BUSY} / {_ALL}", "{{pool}}"),),
         "percentunit",
-        "The share of workers' time with assigned work.",
+        "The share of workers' time with assigned work. Below a tenth FlowMeshPaidWorkersIdle "
+        "fires for a pool that costs more than half a dollar an hour.",
+        floor=0.1,
     ),
     Panel(
         "Engine hosts",
@@ -193,13 +197,14 @@ _FAILURES = (
         "Steps that failed for good",
         (
             Query(
-                "sum by (kind) (increase(flowmesh_steps_failed_total[$__rate_interval]))",
+                "sum by (kind) (increase(flowmesh_steps_failed_total[15m]))",
                 "{{kind}}",
             ),
         ),
         "short",
-        "By kind; docs/failures.md explains each.",
-        Kind.STACKED,
+        "By kind, in 15 minutes; docs/failures.md explains each. Of one of the fabric's own kinds "
+        "the alert FlowMeshStepsFailing allows four.",
+        limit=5.0,
     ),
     Panel(
         "Attempts that gave no result",
@@ -233,12 +238,14 @@ _FAILURES = (
         "Workers that went away",
         (
             Query(
-                "sum by (pool, kind) (increase(flowmesh_workers_gone_total[$__rate_interval]))",
+                "sum by (pool, kind) (increase(flowmesh_workers_gone_total[15m]))",
                 "{{pool}} {{kind}}",
             ),
         ),
         "short",
-        "`lost`: no heartbeat; `drained`: ended in order.",
+        "In 15 minutes. `lost`: no heartbeat, of which the alert FlowMeshWorkersLost allows two a "
+        "pool; `drained`: ended in order.",
+        limit=3.0,
     ),
 )
 
@@ -257,7 +264,9 @@ _INSIDE = (
         "Prediction error",
         (Query(_quantile(0.5, "flowmesh_prediction_error", "engine"), "{{engine}}"),),
         "percentunit",
-        "Median relative error of predicted running times. Near 1, predictions are guesses.",
+        "Median relative error of predicted running times. Near 1, predictions are guesses; the "
+        "alert FlowMeshPredictionsOff is at 0.7.",
+        limit=0.7,
     ),
     Panel(
         "Store operations, p99",
@@ -283,6 +292,7 @@ _INSIDE = (
         ),
         "short",
         "If it stays in the thousands, the control plane is overloaded.",
+        limit=1000.0,
     ),
     Panel(
         "Requests to the API server",

@@ -33,6 +33,7 @@ class Panel:
         unit: Grafana's name of the unit.
         about: the description in the panel's corner: what it shows, and when to act.
         limit: the value from which it is drawn as too high; None where no value is.
+        floor: the value below which it is drawn as too low; None where no value is.
     """
 
     title: str
@@ -41,6 +42,7 @@ class Panel:
     about: str
     kind: Kind = Kind.LINES
     limit: float | None = None
+    floor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

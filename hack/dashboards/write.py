@@ -94,9 +94,15 @@ def _leader_changes() -> boards.AnnotationQuery:
     return mark.icon_color("orange").datasource(SOURCE).expr(expr)
 
 
-def _limit(panel: Panel) -> boards.ThresholdsConfig:
-    """Returns the value from which a panel is red."""
-    steps = [Threshold(value=None, color="green"), Threshold(value=panel.limit, color="red")]
+def _thresholds(panel: Panel) -> boards.ThresholdsConfig | None:
+    """Returns the values at which a panel changes its colour; None where it has none."""
+    if panel.limit is None and panel.floor is None:
+        return None
+    steps = [Threshold(value=None, color="green" if panel.floor is None else "red")]
+    if panel.floor is not None:
+        steps.append(Threshold(value=panel.floor, color="green"))
+    if panel.limit is not None:
+        steps.append(Threshold(value=panel.limit, color="red"))
     return boards.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps)
 
 
@@ -112,8 +118,8 @@ def _number(panel: Panel) -> stat.Panel:
         .graph_mode(common.BigValueGraphMode.AREA)
         .reduce_options(common_builders.ReduceDataOptions().calcs(["lastNotNull"]))
     )
-    if panel.limit is not None:
-        made.thresholds(_limit(panel))
+    if (thresholds := _thresholds(panel)) is not None:
+        made.thresholds(thresholds)
     for number, query in enumerate(_queries(panel)):
         made.with_target(query.ref_id(chr(ord("A") + number)))
     return made
@@ -136,11 +142,11 @@ def _graph(panel: Panel) -> timeseries.Panel:
             .show_legend(show_legend=True)
         )
     )
-    if panel.limit is not None:
+    if (thresholds := _thresholds(panel)) is not None:
         lines = common_builders.GraphThresholdsStyleConfig().mode(
             common.GraphTresholdsStyleMode.DASHED
         )
-        made.thresholds(_limit(panel)).thresholds_style(lines)
+        made.thresholds(thresholds).thresholds_style(lines)
     if panel.kind is Kind.STACKED:
         stacking = common_builders.StackingConfig().mode(common.StackingMode.NORMAL)
         made.stacking(stacking).fill_opacity(30)

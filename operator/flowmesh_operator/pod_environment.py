@@ -10,6 +10,7 @@ _HTTPS_PORT = 443
 ANYWHERE = ("0.0.0.0/0", "::/0")
 """All networks."""
 IMPORT_REFUSE = "FLOWMESH_IMPORT_REFUSE"
+LLM = "FLOWMESH_LLM"
 """The variable from which workers read the networks that imports must not reach."""
 
 

@@ -50,6 +50,7 @@ class RunWriter(Protocol):
         Raises:
             SpecError: the workflow is invalid; lists every problem.
             InvalidReferenceError: it refers to content that the namespace may not read.
+            UnplaceableError: no worker can ever run a step, as the pools are now.
             PlanRefusedError: more is expected than its budget or deadline allows.
             QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: the run could not be written and is not accepted.

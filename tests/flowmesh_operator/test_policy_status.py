@@ -20,11 +20,13 @@ class Patched:
 
     mirror: InformerCache
     writes: list[str] = field(default_factory=list)
+    kind: str = "policies"
 
     async def patch_status(self, *where: str, **_: Any) -> dict[str, Any]:
         *_, name, body = cast("tuple[Any, ...]", where)
         self.writes.append(name)
-        before = next(p for p in self.mirror.policies.values() if p["metadata"]["name"] == name)
+        known: dict[str, dict[str, Any]] = getattr(self.mirror, self.kind)
+        before = next(p for p in known.values() if p["metadata"]["name"] == name)
         status = {**before.get("status", {}), **body["status"]}
         version = str(int(before["metadata"]["resourceVersion"]) + 1)
         return {

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.flowmesh_operator.pool_builder import AROUND, FULL, make_pool
 
@@ -14,6 +15,11 @@ from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
 from flowmesh_worker.engines.code.code_users import CAPABILITIES
 from flowmesh_worker.engines.egress import addresses
 from flowmesh_worker.engines.egress.addresses import REFUSE_VARIABLE, AddressPolicy
+from flowmesh_worker.llm_settings import (
+    VARIABLE,
+    PoolLlmSettings,
+    pool_llm_settings,
+)
 from flowmesh_worker.settings import parse_settings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
@@ -65,6 +71,15 @@ def test_workers_with_peers_have_a_port_that_only_such_workers_reach() -> None:
     assert {"to": pods, "ports": ports} in policy["egress"]
     selector = named("Deployment", spec)["spec"]["selector"]
     assert selector == named("Deployment", {})["spec"]["selector"], "it cannot be changed"
+
+
+def test_a_pools_settings_of_vllm_reach_the_environment_of_its_workers() -> None:
+    given = {"maxNumSeqs": 32, "gpuMemoryUtilization": 0.5, "enforceEager": True}
+    (worker,) = pod({"devices": {"count": 1}, "llm": given})["spec"]["containers"]
+    (value,) = [e["value"] for e in worker["env"] if e["name"] == VARIABLE]
+    assert pool_llm_settings({VARIABLE: value}) == msgspec.convert(given, PoolLlmSettings)
+    (worker,) = pod({})["spec"]["containers"]
+    assert VARIABLE not in {e["name"] for e in worker["env"]}
 
 
 def test_workers_without_peers_have_no_port() -> None:

@@ -1,10 +1,19 @@
 """Why pods of a pool do not start, read from their statuses as the API server gives them."""
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from tests.flowmesh_operator.pool_builder import AROUND, pool_object
+from tests.flowmesh_operator.test_policy_status import Patched, Third
 
+from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.pool import FlowMeshWorkerPool
+from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.pools.conditions import PoolReason
+from flowmesh_operator.pools.controller import PROBLEM_INTERVAL_S, ROUND_S, PoolController
+from flowmesh_operator.pools.pool import PoolEntry
 from flowmesh_operator.pools.start_problems import StartProblem, start_problem
 from flowmesh_operator.pools.status import PoolNumbers, readiness
 
@@ -93,6 +102,67 @@ def test_the_ready_condition_has_the_reason_and_message_of_the_pod(
     assert (ready.holds, ready.reason) == (False, reason)
     assert ready.message.startswith("0 of 2 workers are connected: pod p-1: ")
     assert said in ready.message
+
+
+class Pods:
+    """An API server with these pods."""
+
+    def __init__(self, *pods: dict[str, Any]) -> None:
+        self.pods = pods
+
+    async def list(self, *_: Any, **__: Any) -> list[dict[str, Any]]:
+        return list(self.pods)
+
+
+class NoWorkers:
+    """A fleet without any."""
+
+    def workers(self, _: str) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("stuck", "reason"),
+    [
+        (UNSCHEDULABLE, "Unschedulable"),
+        (waiting("ErrImagePull", "not found"), "ErrImagePull"),
+        (waiting("ErrImageNeverPull", "not present"), "ErrImageNeverPull"),
+        (waiting("ImagePullBackOff", BACK_OFF), "ImagePullBackOff"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+async def test_the_condition_names_the_reason_at_the_first_look_at_the_pod(
+    stuck: dict[str, Any], reason: str
+) -> None:
+    mirror = InformerCache()
+    meta = {"resourceVersion": "1", "generation": 1}
+    obj = pool_object({"minReplicas": 1})
+    obj["metadata"] |= meta
+    mirror.update("pools", "ADDED", obj)
+    status_api = Patched(mirror, kind="pools")
+    api = Pods(stuck)
+    vars(api)["patch_status"] = status_api.patch_status
+    given: dict[str, Any] = {"fleet": NoWorkers(), "epoch": Third()}
+    others: dict[str, Any] = dict.fromkeys(("reservations", "signals"))
+    settings: Any = SimpleNamespace(pod_environment=AROUND)
+    catalog = load_catalog()
+    controller = PoolController(
+        cast("Any", api), mirror, settings, **given, **others, catalog=catalog
+    )
+    made = parse_object(obj)
+    assert isinstance(made, FlowMeshWorkerPool)
+    entry = PoolEntry.of(made, catalog)
+    entry.figures = PoolNumbers(wanted=1)
+    await controller._look_for_problem(entry)
+    await controller._write_status(entry)
+    (written,) = mirror.pools.values()
+    (ready,) = [c for c in written["status"]["conditions"] if c["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("False", reason)
+    assert ready["lastTransitionTime"] == "1970-01-01T00:16:40Z"  # now, as the third epoch has it
+
+
+def test_a_problem_is_looked_for_again_within_seconds() -> None:
+    assert ROUND_S + PROBLEM_INTERVAL_S <= 3.0
 
 
 def test_a_sidecar_that_cannot_start_counts_too() -> None:

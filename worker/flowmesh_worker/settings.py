@@ -12,6 +12,7 @@ import psutil
 from flowmesh_core.protocol.sandbox_levels import SandboxLevel
 from flowmesh_core.units import nano_usd
 from flowmesh_store.blobs import DEFAULT_GRACE_S
+from flowmesh_worker.llm_settings import pool_llm_settings
 
 TOKEN_VARIABLE = "FLOWMESH_WORKER_TOKEN"
 _NO_TOKEN = "is not a token: it holds control characters, or bytes that are not UTF-8"
@@ -93,6 +94,10 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     """Parses the command line; exits with a message if it is not valid."""
     parser = _parser()
     a = parser.parse_args(arguments)
+    try:
+        pool_llm_settings()  # engine hosts read it: a wrong value is refused before there is one
+    except ValueError as e:
+        parser.error(str(e))
     price = a.price_usd_per_hour
     name = a.name or f"{a.pool}-{os.uname().nodename}-{os.getpid()}"
     return WorkerSettings(

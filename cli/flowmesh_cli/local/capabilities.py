@@ -7,14 +7,20 @@ with the command that installs them, instead of starting a worker that cannot ru
 import importlib.util
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.installation import install_command, worker_extra
+from flowmesh_cli.local.machine import LEAST_MIB, total_mib
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.workflows.sources import Source
 from flowmesh_control.evaluators.compilation import check_engine_variants
+from flowmesh_control.queries.unplaceable import WorkerOffer, step_places, unplaceable_steps
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
+from flowmesh_core.fleet.pool_declaration import CPU
 from flowmesh_core.graph.plan import Plan, StepPlan
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_worker.engines.registry import NEEDS, Engines, installed_engines
@@ -72,7 +78,7 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
         return
     engines, catalog = installed_engines(), load_catalog()
     devices = find_devices()
-    classes = {"cpu", devices.device_class if devices else "cpu"}
+    classes = {CPU, devices.device_class if devices else CPU}
     shapes = [_shape(engines, name) for name in sorted(classes)]
     problems: list[str] = []
     for source, plan in zip(sources, plans, strict=True):
@@ -83,6 +89,28 @@ def refuse_unhonoured(sources: Sequence[Source], plans: Sequence[Plan]) -> None:
             problems += source.lines(e.problems)
     if problems:
         raise FilesError(problems)
+
+
+def unplaceable(source: Source, plan: Plan) -> dict[str, list[Problem]]:
+    """Returns what no worker here could meet with all of this machine, by the step's path.
+
+    Steps whose engines are not installed are not among them.
+    """
+    engines, devices = installed_engines(), find_devices()
+    shapes = [_shape(engines, CPU)]
+    if devices is not None:
+        on_devices = _shape(engines, devices.device_class)
+        shapes.append(
+            replace(on_devices, devices=devices.count, device_memory_mib=devices.memory_mib)
+        )
+    missing = {step.path for step in missing_engines([plan], engines)}
+    return unplaceable_steps(
+        plan,
+        load_catalog(),
+        [WorkerOffer(shape) for shape in shapes],
+        step_places(source.document.value),
+        ended=missing,
+    )
 
 
 def _reason(engines: Mapping[str, str]) -> str:
@@ -107,15 +135,17 @@ def _remedy(engines: set[str], submit: str) -> str:
 
 
 def _shape(engines: Engines, device_class: str) -> WorkerShape:
-    """Returns a worker's shape with its engines on such a device; other fields are not used."""
+    """Returns the shape of a worker that has all of this machine's memory."""
+    memory_mib = max(LEAST_MIB, total_mib())
     return WorkerShape(
         name=f"{POOL}-1",
         pool=POOL,
         device_class=device_class,
-        device_memory_mib=0,
-        host_memory_mib=0,
+        device_memory_mib=memory_mib,
+        host_memory_mib=memory_mib,
         cpus=1,
         price_nanousd_per_hour=0,
+        allows_user_code=True,
         engines=engines.versions(),
         variants=engines.variants(device_class),
     )

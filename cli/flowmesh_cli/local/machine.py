@@ -66,6 +66,11 @@ def available_mib() -> int:
     return int(psutil.virtual_memory().available * MEMORY_SHARE) >> 20
 
 
+def total_mib() -> int:
+    """Returns the most memory that local workers could share on this machine, in MiB."""
+    return int(psutil.virtual_memory().total * MEMORY_SHARE) >> 20
+
+
 def _with_devices(share: MachineShare) -> MachineShare:
     # Imported here: it queries the driver, which takes a moment.
     from flowmesh_worker.shape import find_devices  # noqa: PLC0415

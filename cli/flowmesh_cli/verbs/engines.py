@@ -12,6 +12,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import Choice, EngineContract, Param, Port
+from flowmesh_core.catalog.identity_fields import resource_fields, with_fields
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_worker.engines.registry import installed_engines
 
@@ -89,8 +90,10 @@ def _show_one(terminal: Terminal, c: EngineContract) -> None:
     ):
         if choices:
             terminal.text(f"  {what} with {' or '.join(map(_choice, choices))}")
-    if c.identity_fields:
-        terminal.text(f"  with, besides the parameters: {', '.join(c.identity_fields)}")
+    if fields := with_fields(c):
+        terminal.text(f"  with, besides the parameters: {', '.join(fields)}")
+    if fields := resource_fields(c):
+        terminal.text(f"  under resources: {', '.join(fields)}")
     for heading, ports in (("inputs", c.inputs), ("outputs", c.outputs)):
         if ports:
             terminal.text()

@@ -11,17 +11,20 @@ from flowmesh_api.openai.batches import BatchPlan
 from flowmesh_cli.attach import attach, running
 from flowmesh_cli.connection.state_dir import state_dir
 from flowmesh_cli.connection.target import Target
+from flowmesh_cli.errors import FilesError
+from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.capabilities import (
     missing_engines,
     missing_of,
     refuse_missing,
     refuse_unhonoured,
+    unplaceable,
 )
 from flowmesh_cli.local.options import LocalOptions
 from flowmesh_cli.verbs.forecast import forecast
 from flowmesh_cli.verbs.service_offers import ServiceOffer
 from flowmesh_cli.workflows.sources import Source, Sources
-from flowmesh_core.graph.plan import Plan, StepPlan
+from flowmesh_core.graph.plan import Plan
 
 _NEEDS_NO_WORKER = ("hit", "skip")
 _IMPORT = "model.import"
@@ -33,7 +36,7 @@ def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
     Steps whose results are published need no worker: a forecast on the folder finds them.
 
     Raises:
-        FilesError: no worker here serves a step's identity fields.
+        FilesError: no worker here serves a step's identity fields, or meets its ``resources``.
         CliError: a step's engine is not installed (``REFUSED``).
     """
     state = state_dir(place.state_dir)
@@ -42,11 +45,16 @@ def refuse_what_no_worker_here_can_run(sources: Sources, place: Target) -> None:
     plans = [_plan_of(source) for source in sources.workflows]
     refuse_unhonoured(sources.workflows, plans)
     for source, plan in zip(sources.workflows, plans, strict=True):
-        steps = missing_engines([plan])
-        if steps and state.exists():
-            steps = _not_published(source, steps, place)
-        engines = {s.path: s.engine for s in steps}
+        engines = {s.path: s.engine for s in missing_engines([plan])}
+        problems = unplaceable(source, plan)
+        if (engines or problems) and state.exists():
+            published = _published(source, place)
+            engines = {path: e for path, e in engines.items() if path not in published}
+            problems = {path: found for path, found in problems.items() if path not in published}
         refuse_missing(source.title, engines, submit="fmesh submit --cluster FILE")
+        if problems:
+            every = dict.fromkeys(p for found in problems.values() for p in found)
+            raise FilesError(source.lines(every), ExitCode.REFUSED)
 
 
 def refuse_services_that_no_worker_here_can_run(offers: Sequence[ServiceOffer]) -> None:
@@ -82,10 +90,10 @@ def _plan_of(source: Source) -> Plan:
     return source.plan
 
 
-def _not_published(source: Source, steps: list[StepPlan], place: Target) -> list[StepPlan]:
+def _published(source: Source, place: Target) -> set[str]:
+    """Returns the paths of the steps that run nothing; all where another process runs them."""
     with attach(place, LocalOptions("read")) as session:
         if not session.is_owner:
-            return []  # another process serves the folder by now
+            return {step.path for step in _plan_of(source).steps}
         found = forecast(session.http, source)
-    done = {s.path for s in found.steps if s.expect in _NEEDS_NO_WORKER}
-    return [s for s in steps if s.path not in done]
+    return {s.path for s in found.steps if s.expect in _NEEDS_NO_WORKER}

@@ -130,7 +130,8 @@ class RunHandlers:
     async def submit(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/runs`` → :class:`RunAccepted`.
 
-        With ``?check=1`` a workflow whose forecast exceeds its budget or deadline is refused.
+        With ``?check=1`` a workflow is refused whose forecast exceeds its budget or deadline, or
+        of which no worker can ever run a step.
         """
         if self._objects:
             raise ConflictError(

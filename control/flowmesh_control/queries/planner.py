@@ -8,18 +8,21 @@ remaining actions would cost on the connected workers, or on those that other po
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from math import inf
 
 from flowmesh_api.v1.enums import StepState
 from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
-from flowmesh_control.errors import PlanRefusedError
+from flowmesh_control.errors import PlanRefusedError, UnplaceableError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
 from flowmesh_control.queries.resolved_sources import Pins, fetch_bytes, with_pins
 from flowmesh_control.queries.step_costs import OpenFleet, StepCost, StepCosts
+from flowmesh_control.queries.unplaceable import WorkerOffer, step_places, unplaceable_steps
 from flowmesh_control.runs.admission import Compiled
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.machine.commands import Command, EvaluateCondition, LookUp, Publish
+from flowmesh_core.machine.dispatch import SETTLED_S
 from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
 from flowmesh_core.machine.model import Run, StepRun
@@ -67,19 +70,22 @@ class Planner:
         self._pools = pools
 
     async def check_terms(self, compiled: Compiled) -> None:
-        """Refuses a workflow whose forecast exceeds its budget or deadline.
+        """Refuses a workflow that no worker can ever run, or that exceeds its budget or deadline.
 
         Raises:
+            UnplaceableError: with every reason; one is a step that no worker can run.
             PlanRefusedError: with every reason.
         """
-        plan = compiled.plan
-        if not (plan.budget_nanousd or plan.deadline_s):
+        plan, unplaceable = compiled.plan, self._unplaceable(compiled)
+        if not (plan.budget_nanousd or plan.deadline_s or unplaceable):
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CHECK_S):
                 forecast = await self.forecast(compiled)
                 if forecast.refusals:
-                    raise PlanRefusedError("; ".join(forecast.refusals), where=forecast.name)
+                    places = not set(unplaceable).isdisjoint(forecast.refusals)
+                    kind = UnplaceableError if places else PlanRefusedError
+                    raise kind("; ".join(forecast.refusals), where=forecast.name)
 
     async def forecast(self, compiled: Compiled, pins: Pins = _NO_PINS) -> Forecast:
         """Returns the expected hits, cost, time and energy of a compiled workflow.
@@ -130,7 +136,10 @@ class Planner:
             error=sum(errors) / len(errors) if errors else 0.0,
             unknown=sum(s.expect == "unknown" for s in steps),
             scopes=compiled.scopes.lookup,
-            refusals=_refusals(compiled, low_nanousd, low_seconds),
+            refusals=(
+                *self._unplaceable(compiled, [s.plan.path for s in run.steps.values() if s.ended]),
+                *_refusals(compiled, low_nanousd, low_seconds),
+            ),
             unmeasured=len(steps) - len(measured),
             least_nanousd=sum(s.nanousd for s in measured),
             least_seconds=_longest_path(run, {s.path: s.seconds for s in measured}),
@@ -192,6 +201,27 @@ class Planner:
             return [s for s in shapes if namespace in reserved.get(s.pool, (namespace,))]
 
         return OpenFleet(usable(connected), usable(startable))
+
+    def _unplaceable(self, compiled: Compiled, ended: Collection[str] = ()) -> list[str]:
+        """Returns the fields that no worker can ever meet, with what the workers have."""
+        found = unplaceable_steps(
+            compiled.plan,
+            self._state.catalog,
+            self._offers(),
+            step_places(compiled.document),
+            ended=frozenset(ended),
+        )
+        problems = dict.fromkeys(p for of_step in found.values() for p in of_step)
+        return [f"{problem.path}: {problem.message}" for problem in problems]
+
+    def _offers(self) -> list[WorkerOffer]:
+        """Returns what all workers are and pools will start; nothing while others may join."""
+        workers, pools = self._state.workers.values(), self._pools()
+        newest_s = max((w.started_s for w in workers), default=inf)
+        settled = self._state.settings.unplaceable_after_s and self._clock() - newest_s > SETTLED_S
+        if not pools and not settled:
+            return []
+        return [*map(WorkerOffer.of_pool, pools), *(WorkerOffer(w.shape) for w in workers)]
 
     def _missing(self, step: StepRun, cost: StepCost, namespace: str) -> str:
         """Returns why no worker can run a step now; empty where one can."""

@@ -73,7 +73,8 @@ class Submission:
             returns the same run.
         resume: whether to join an unfinished run of the same document and namespace.
         submitter: the client's name of this submission; empty for none.
-        check_terms: whether to refuse it where more is expected than its budget or deadline allows.
+        check_terms: whether to refuse it where more is expected than its budget or deadline allows,
+            or no worker can ever run a step.
     """
 
     document: Mapping[str, Any]
@@ -137,7 +138,8 @@ class Admission:
             submitted: posts an accepted run to the machine.
             fixed_fleet: the shapes of all workers, where no others can join: a step that none of
                 them serves is refused. Empty while none is connected, and where pools may grow.
-            check_terms: refuses a workflow of which more is expected than its terms allow.
+            check_terms: refuses a workflow of which more is expected than its terms allow, or that
+                no worker can ever run.
         """
         self._records = records
         self._content = content
@@ -173,7 +175,8 @@ class Admission:
         Raises:
             SpecError: everything that is wrong with it.
             InvalidReferenceError: it names content that the namespace may not read.
-            PlanRefusedError: more is expected than its terms allow, and they are to be checked.
+            PlanRefusedError: it is to be checked, and more is expected than its terms allow or no
+                worker can run it.
             QuotaExceededError: its namespace has too much under way, or it is too large.
             StoreError: it could not be written; nothing was accepted.
         """

@@ -69,7 +69,8 @@ class Metric:
 
     Attributes:
         name: its name. A parameter in braces makes it several, one for each entry of the list or
-            object that the parameter holds: ``share.{labels}``, ``pass_at_{k}``.
+            object that the parameter holds: ``share.{labels}``, ``pass_at_{k}``. Verifiers count by
+            their names.
         type: the type of its values.
         with_param: a parameter that must be given for the metric to exist; empty where none must.
         without_param: a parameter that must not be given.

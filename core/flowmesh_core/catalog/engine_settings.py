@@ -1,7 +1,8 @@
 """The parameter ``engine``: how a model is loaded, beyond the identity fields.
 
 The compiler checks it at admission; the engine hosts read it. What tenants who share an engine
-would have to agree on (batches, shares of memory) is not among it: the worker chooses that.
+would have to agree on (batches, shares of memory) is not among it: the pool sets it
+(``spec.pool_llm``).
 """
 
 from collections.abc import Iterator, Mapping

@@ -48,6 +48,16 @@ WITH_FIELDS = ("dtype", "batchInvariant", "implementation")
 """Those that are written in ``with``."""
 
 
+def with_fields(contract: EngineContract) -> tuple[str, ...]:
+    """Returns the engine's identity fields that are written in ``with``."""
+    return tuple(name for name in contract.identity_fields if name in WITH_FIELDS)
+
+
+def resource_fields(contract: EngineContract) -> tuple[str, ...]:
+    """Returns the engine's identity fields that are written under ``resources``."""
+    return tuple(name for name in contract.identity_fields if name not in WITH_FIELDS)
+
+
 def identity_field(contract: EngineContract, name: str) -> Param:
     """Returns an identity field as a parameter, with the default that it has for this engine."""
     own = dict(contract.field_defaults)

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from flowmesh_core.catalog.contract import Choice, EngineContract, Metric, ParamType, Port
+from flowmesh_core.catalog.verifiers import metric_names
 
 _TYPES = {kind.value: kind for kind in ParamType}
 _IN_BRACES = re.compile(r"\{(\w+)\}")
@@ -64,13 +65,18 @@ def metrics_of(port: Port, params: Mapping[str, Any]) -> dict[str, ParamType] | 
         if match is None:
             found[metric.name] = metric.type
             continue
-        entries = params.get(match[1])
-        if isinstance(entries, Mapping):
-            typed = {str(name): _TYPES.get(str(t), ParamType.ANY) for name, t in entries.items()}
-        else:
-            typed = {str(name): metric.type for name in entries or ()}
-        found |= {metric.name.replace(match[0], name): kind for name, kind in typed.items()}
+        entries = _entries(params.get(match[1]), metric.type)
+        found |= {metric.name.replace(match[0], name): kind for name, kind in entries.items()}
     return found or None
+
+
+def _entries(given: Any, kind: ParamType) -> dict[str, ParamType]:
+    """The entries of a parameter that make several metrics of one, with the metrics' types."""
+    if isinstance(given, Mapping):
+        return {str(name): _TYPES.get(str(t), ParamType.ANY) for name, t in given.items()}
+    if given and all(isinstance(entry, Mapping) for entry in given):
+        return dict.fromkeys(metric_names(given), kind)
+    return {str(name): kind for name in given or ()}
 
 
 def _exists(metric: Metric, params: Mapping[str, Any]) -> bool:

@@ -5,7 +5,7 @@ functions and evaluation as scores. Their code is in the worker, beside the engi
 1.0 where the completion passes and 0.0 where it does not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -96,6 +96,20 @@ VERIFIERS: Mapping[str, Verifier] = {
 def reference() -> str:
     """Returns every verifier with its sentence, for the docs of parameters that take them."""
     return " ".join(f"`{name}`: {verifier.doc}" for name, verifier in VERIFIERS.items())
+
+
+def metric_names(checks: Sequence[Mapping[str, object]]) -> list[str]:
+    """Returns the name of each check in metrics; repeated ones are numbered from 2.
+
+    ``number-equals`` is ``number_equals``, a second one ``number_equals_2``.
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for check in checks:
+        name = str(check[NAME]).replace("-", "_")
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+    return found
 
 
 def columns_named(checks: object) -> tuple[tuple[str, str], ...]:

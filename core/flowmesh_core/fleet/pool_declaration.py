@@ -12,6 +12,8 @@ import msgspec
 from flowmesh_core.protocol.messages import WorkerShape
 
 CPU = "cpu"
+UNKNOWN_CLASS = "nvidia-unknown"
+"""The device class of a pool that does not name its product, until a worker reports it."""
 
 
 @dataclass(frozen=True, slots=True)

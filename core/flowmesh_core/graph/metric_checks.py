@@ -31,7 +31,8 @@ def check_metrics(scope: CompileContext, steps: Iterable[StepPlan]) -> None:
 def _check(scope: CompileContext, read: MetricRead, step: StepPlan, port: Port) -> None:
     names = _names(scope, step, port)
     if names is not None and read.name not in names:
-        hint = did_you_mean(read.name, sorted(names))
+        needed = next((m.with_param for m in port.metrics if m.name == read.name), "")
+        hint = f" without {needed}" if needed else did_you_mean(read.name, sorted(names))
         scope.report(read.keys, f"no metric {read.name!r} of {step.engine}{hint}")
 
 

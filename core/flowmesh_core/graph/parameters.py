@@ -5,7 +5,7 @@ from typing import Any
 
 from flowmesh_core.catalog.contract import EngineContract, Param
 from flowmesh_core.catalog.foreign_names import foreign_name_hint, foreign_value_hint
-from flowmesh_core.catalog.identity_fields import IMPLEMENTATION, WITH_FIELDS, identity_field
+from flowmesh_core.catalog.identity_fields import IMPLEMENTATION, identity_field, with_fields
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.graph.compile_context import CompileContext, Keys, StepEntry
 from flowmesh_core.graph.parameter_rules import rule_problems
@@ -46,7 +46,7 @@ def read_params(
             hint = foreign_value_hint(contract.name, name, value)
             origin = origins.get(name, "")
             params[name] = _typed(scope, param, value, (*keys, name), hint, origin)
-        elif name in WITH_FIELDS and name in contract.identity_fields:
+        elif name in with_fields(contract):
             field, origin = identity_field(contract, name), origins.get(name, "")
             fields[name] = _typed(scope, field, value, (*keys, name), origin=origin)
         else:
@@ -111,8 +111,7 @@ def _unknown(contract: EngineContract, name: str) -> str:
 
 
 def _known_names(contract: EngineContract) -> list[str]:
-    names = [p.name for p in contract.params]
-    return names + [f for f in contract.identity_fields if f in WITH_FIELDS]
+    return [*(p.name for p in contract.params), *with_fields(contract)]
 
 
 def _tensor_parallel(

@@ -267,6 +267,11 @@ def signature_info(
     )
 
 
+def least_requirement(plan: StepPlan, contract: EngineContract) -> Requirement:
+    """Returns what a step needs of a worker at least, before its components are known."""
+    return _requirement(plan, contract, plan.resources.memory_mib or contract.base_memory_mib)
+
+
 def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> Requirement:
     fields = plan.fields
     return Requirement(

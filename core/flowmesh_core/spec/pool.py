@@ -21,6 +21,7 @@ from flowmesh_core.spec.fields import (
 )
 from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
+from flowmesh_core.spec.pool_llm import PoolLlm
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
 from flowmesh_core.spec.quantities import seconds
@@ -38,6 +39,10 @@ _FIXED_RULE = (
     " give the same number"
 )
 _GPU_RULE = "engines.flavor gpu needs devices"
+_LLM_RULE = (
+    "llm.gpuMemoryUtilization, llm.enforceEager and llm.enableChunkedPrefill need devices: on CPUs"
+    " there are no CUDA graphs, and prompts are not cut"
+)
 _IDLE_RULE = "idleWatts must not be greater than loadWatts"
 _CACHE_RULE = "give sizeLimit or claimName, not both"
 _CLAIM_RULE = (
@@ -260,6 +265,11 @@ class WorkerPoolSpec(SpecModel):
                 " || has(self.devices)",
                 _GPU_RULE,
             ),
+            (
+                "has(self.devices) || !has(self.llm) || !(has(self.llm.gpuMemoryUtilization)"
+                " || has(self.llm.enforceEager) || has(self.llm.enableChunkedPrefill))",
+                _LLM_RULE,
+            ),
             (f"!(has(self.cache) && has(self.cache.claimName)) || {_MAX} <= 1", _CLAIM_RULE),
             (
                 "!(has(self.sandbox) && has(self.sandbox.runtimeClassName)"
@@ -357,6 +367,10 @@ class WorkerPoolSpec(SpecModel):
     serving: PoolServing = Field(
         default=PoolServing(), description="How its workers serve stages of services."
     )
+    llm: PoolLlm | None = Field(
+        default=None,
+        description="How its workers run vLLM; what is left out FlowMesh chooses.",
+    )
 
     @model_validator(mode="after")
     def _rules(self) -> Self:
@@ -368,6 +382,8 @@ class WorkerPoolSpec(SpecModel):
             raise PydanticCustomError(RULE, _FIXED_RULE)
         if self.engines.flavor == "gpu" and self.devices is None:
             raise PydanticCustomError(RULE, _GPU_RULE)
+        if self.llm is not None and self.llm.for_devices and self.devices is None:
+            raise PydanticCustomError(RULE, _LLM_RULE)
         if self.cache.claim_name is not None and self.max_replicas > 1:
             raise PydanticCustomError(RULE, _CLAIM_RULE)
         if self.user_code and self.egress:

@@ -9,6 +9,7 @@ from flowmesh_core.spec.fields import Memory, SpecModel, Usd
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.quantities import budget, byte_count
+from flowmesh_core.spec.quota_status import FlowMeshQuotaStatus
 
 STEPS_MAX = 100_000
 """Steps of any run (``graph.limits.Limits``); a quota may only lower it."""
@@ -95,6 +96,7 @@ class FlowMeshQuota(SpecModel):
     kind: Literal["FlowMeshQuota"] = Field(description="The kind of object.")
     metadata: Metadata = Field(description="Names the object; it has no namespace.")
     spec: QuotaSpec = Field(description="The quota.")
+    status: FlowMeshQuotaStatus | None = Field(default=None, description="Written by the operator.")
 
     def quota(self) -> Quota:
         """Returns the quota in the form of the control plane."""

@@ -101,6 +101,8 @@ _DEFINITIONS = (
         namespaced=False,
         columns=(
             ("Weight", "number", ".spec.weight"),
+            ("Namespaces", "integer", ".status.covered"),
+            ("Accepted", "string", ".status.conditions[?(@.type=='Accepted')].status"),
             ("Age", "date", ".metadata.creationTimestamp"),
         ),
     ),

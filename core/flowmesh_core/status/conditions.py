@@ -20,6 +20,7 @@ class WorkflowReason(StrEnum):
     UNREADABLE = "Unreadable"  # not Accepted yet: a ConfigMap or reference is not there to be read
     UNAVAILABLE = "Unavailable"  # not Accepted yet: the store does not answer; tried again
     UNMEETABLE = "Unmeetable"  # not Accepted: more is expected than its budget or deadline allows
+    UNPLACEABLE = "Unplaceable"  # not Accepted yet: no pool can ever run a step; tried again
     QUOTA_EXCEEDED = "QuotaExceeded"  # not Accepted (yet): the namespace's quota is used up
     STEPS_RUNNING = "StepsRunning"  # Running: at least one action runs
     WAITING = "Waiting"  # not Running: the message says what the steps wait for

@@ -162,7 +162,7 @@ async def _run_as_leader(
         services.metrics.add(PoolCollector(lambda: pools.figures))
         policies = PolicyController(api, mirror, services.policies, services.epoch)
         await policies.apply()  # before any workflow is admitted
-        quotas = QuotaController(mirror, services.quotas)
+        quotas = QuotaController(api, mirror, services.quotas, services.epoch)
         await quotas.apply()
         controllers: list[Controller] = [
             policies,

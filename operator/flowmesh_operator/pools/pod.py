@@ -11,7 +11,7 @@ from flowmesh_core.spec.pool import FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.pool_template import WORKER_CONTAINER
 from flowmesh_core.spec.quantities import mebibytes, seconds
 from flowmesh_operator.kube.labels import CAPACITY_LABEL, PEERS_LABEL, object_name, selector_labels
-from flowmesh_operator.pod_environment import IMPORT_REFUSE, PodEnvironment
+from flowmesh_operator.pod_environment import IMPORT_REFUSE, LLM, PodEnvironment
 from flowmesh_operator.pools.network import PEER_PORT
 from flowmesh_operator.pools.overrides import overlaid
 from flowmesh_operator.pools.volumes import (
@@ -124,6 +124,9 @@ def _worker(pool: FlowMeshWorkerPool, around: PodEnvironment) -> Json:
     if around.refused_networks:
         refused = ",".join(around.refused_networks)
         container["env"].append({"name": IMPORT_REFUSE, "value": refused})
+    if spec.llm is not None:
+        settings = spec.llm.model_dump_json(by_alias=True, exclude_none=True)
+        container["env"].append({"name": LLM, "value": settings})
     if spec.image_pull_policy is not None:
         container["imagePullPolicy"] = spec.image_pull_policy
     return container

@@ -13,7 +13,7 @@ from flowmesh_core.catalog.builtin import contracts as builtin_contracts
 from flowmesh_core.catalog.builtin_models import BUILTIN_MODELS
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
-from flowmesh_core.fleet.pool_declaration import PoolDeclaration
+from flowmesh_core.fleet.pool_declaration import UNKNOWN_CLASS, PoolDeclaration
 from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.spec.pool import DevicesSpec, FlowMeshWorkerPool, WorkerPoolSpec
 from flowmesh_core.spec.quantities import mebibytes
@@ -64,7 +64,7 @@ def pool_shape(pool: FlowMeshWorkerPool, catalog: Catalog) -> WorkerShape:
     offered = list(_offered(spec, catalog))
     kind, memory_mib = "cpu", host_mib
     if devices is not None:
-        kind = device_class(devices.product or "unknown")
+        kind = device_class(devices.product) if devices.product else UNKNOWN_CLASS
         known = device_memory_mib(devices.product) if devices.product else SMALLEST_MIB
         memory_mib = mebibytes(devices.memory) if devices.memory else known
     return WorkerShape(

@@ -9,7 +9,12 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from flowmesh_control.errors import NotFoundError, PlanRefusedError, QuotaExceededError
+from flowmesh_control.errors import (
+    NotFoundError,
+    PlanRefusedError,
+    QuotaExceededError,
+    UnplaceableError,
+)
 from flowmesh_control.records.epochs import SupersededError
 from flowmesh_control.runs.admission import Submission
 from flowmesh_core.errors import (
@@ -150,6 +155,8 @@ class WorkflowController:
             self._retry_later(uid, obj, WorkflowReason.UNAVAILABLE, e)
         except UnreadableError as e:
             self._retry_later(uid, obj, WorkflowReason.UNREADABLE, e)
+        except UnplaceableError as e:  # a pool that can run it may be applied later
+            self._retry_later(uid, obj, WorkflowReason.UNPLACEABLE, e)
         except ApiError as e:
             if e.status not in (NOT_FOUND, CONFLICT):
                 log.warning("workflow %s is reconciled again: %s", uid, e, extra={"run": uid})
@@ -230,6 +237,8 @@ class WorkflowController:
             return refused(WorkflowReason.INVALID, words(e))
         except InvalidReferenceError as e:
             return refused(WorkflowReason.INVALID, str(e))
+        except UnplaceableError:
+            raise
         except PlanRefusedError as e:
             return refused(WorkflowReason.UNMEETABLE, e.message)
         return None

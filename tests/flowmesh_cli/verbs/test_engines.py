@@ -28,6 +28,12 @@ def test_an_engine_for_tests_is_shown_by_its_name() -> None:
     assert (done.exit_code, done.stdout.split()[0]) == (0, "test.sleep")
 
 
+def test_fields_of_an_engine_are_shown_where_they_are_written() -> None:
+    lines = CliRunner().invoke(app, ["engines", "llm.generate"]).stdout.splitlines()
+    assert "  with, besides the parameters: dtype, batchInvariant, implementation" in lines
+    assert "  under resources: tensorParallel" in lines
+
+
 def test_engines_that_do_not_run_here_are_marked_with_what_installs_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

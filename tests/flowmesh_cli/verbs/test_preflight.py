@@ -170,6 +170,45 @@ def test_a_dtype_that_no_worker_here_serves_is_refused_at_its_line(tmp_path: Pat
     refuse_what_no_worker_here_can_run(works, Target(state_dir=state))
 
 
+@pytest.mark.usefixtures("no_devices")
+@pytest.mark.parametrize("verb", ["validate", "run"])
+def test_resources_that_this_machine_does_not_have_are_refused_at_their_lines(
+    tmp_path: Path, verb: str
+) -> None:
+    flow = data()
+    flow["steps"][0]["resources"] = {"memory": "900Ti", "labels": {"zone": "mars"}}
+    file, state = flows.write(tmp_path, "far", flow), tmp_path / "state"
+    calls = {
+        "run": lambda: run(file, state),
+        "validate": lambda: validate_files(
+            WorkflowSelection([file]), place=Target(state_dir=state), as_json=False
+        ),
+    }
+    with pytest.raises(FilesError) as caught:
+        calls[verb]()
+    assert caught.value.code == ExitCode.REFUSED
+    fields = [line.split(" ")[1] for line in caught.value.lines]
+    assert sorted(fields) == [
+        "spec.steps[0].resources.labels.zone:",
+        "spec.steps[0].resources.memory:",
+    ]
+    assert all(line.startswith(f"{file}:") for line in caught.value.lines)
+    assert not state.exists()
+
+
+@pytest.mark.usefixtures("no_devices")
+def test_devices_that_this_machine_does_not_have_are_refused(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="the worker extra")
+    flow = asking(dtype="float32")
+    flow["steps"][0]["resources"] = {"gpuProduct": ["nvidia-h100"], "tensorParallel": 4}
+    works = checked(WorkflowSelection([flows.write(tmp_path, "ask", flow)]))
+    with pytest.raises(FilesError) as caught:
+        refuse_what_no_worker_here_can_run(works, Target(state_dir=tmp_path / "state"))
+    devices, products = sorted(line.partition(": ")[2] for line in caught.value.lines)[::-1]
+    assert "resources.tensorParallel: step 'ask': no worker has 4 devices; there is 1" in devices
+    assert "resources.gpuProduct: step 'ask': no worker has nvidia-h100; there is cpu" in products
+
+
 @pytest.mark.slow
 def test_a_published_result_needs_no_local_engine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -56,6 +56,22 @@ def passed(k: list[int]) -> dict[str, Any]:
     }
 
 
+def trained(which: str, **params: Any) -> dict[str, Any]:
+    own: dict[str, dict[str, Any]] = {
+        "sft": {"text": "{{ said }}"},
+        "ppo": {"prompt": "{{ said }}"},
+        "grpo": {"prompt": "{{ said }}"},
+    }
+    pair = {"prompt": "{{ said }}", "chosen": "{{ said }}", "rejected": "{{ target }}"}
+    inputs = {"model": "inputs.base", "rows": "inputs.rows"}
+    return {
+        "name": "tune",
+        "uses": f"train.{which}",
+        "inputs": {**inputs, "reward": "inputs.base"} if which == "ppo" else inputs,
+        "with": {**own.get(which, pair), **params},
+    }
+
+
 @pytest.mark.parametrize(
     ("step", "condition", "problem"),
     [
@@ -136,6 +152,58 @@ def test_a_condition_that_looks_into_rows_is_refused(problems: Problems, conditi
 def test_the_count_of_rows_and_a_skip_may_still_be_read(problems: Problems) -> None:
     for condition in ("steps['find'].rows.count > 0", "steps['find'] == null"):
         assert not problems(asked("select n from rows"), {"when": condition}, inputs=INPUTS)
+
+
+@pytest.mark.parametrize("which", ["sft", "reward", "dpo", "ppo", "grpo"])
+def test_a_misspelt_metric_of_a_training_is_refused_with_the_nearest_one(
+    problems: Problems, which: str
+) -> None:
+    said = f"no metric 'train_los' of train.{which}; did you mean 'train_loss'?"
+    found = problems(trained(which), {"when": "steps['tune'].metrics.train_los < 1"}, inputs=INPUTS)
+    assert found == {WHEN: said}
+
+
+CHECKS = [
+    {"name": "number-equals", "target": "target"},
+    {"name": "matches", "pattern": "a"},
+    {"name": "matches", "pattern": "b"},
+]
+
+
+@pytest.mark.parametrize(
+    ("step", "metric", "near"),
+    [
+        (trained("sft"), "mean_token_accuracy", ""),
+        (trained("sft", test_size=0.5), "eval_loss", ""),
+        (trained("sft", test_size=0.5), "eval_entropy", ""),
+        (trained("dpo"), "rewards_margins", ""),
+        (trained("dpo"), "rewards_margin", "rewards_margins"),
+        (trained("reward"), "accuracy", ""),
+        (trained("ppo"), "objective_rlhf_reward", ""),
+        (trained("ppo"), "objective_rlhf_rewards", "objective_rlhf_reward"),
+        (trained("grpo", reward_funcs=CHECKS), "rewards_number_equals_mean", ""),
+        (trained("grpo", reward_funcs=CHECKS), "rewards_matches_2_std", ""),
+        (
+            trained("grpo", reward_funcs=CHECKS),
+            "rewards_number_equal_mean",
+            "rewards_number_equals_mean",
+        ),
+        (trained("grpo", reward_funcs=CHECKS, beta=0.1), "kl", ""),
+    ],
+)
+def test_a_training_has_the_metrics_that_its_parameters_decide(
+    problems: Problems, step: dict[str, Any], metric: str, near: str
+) -> None:
+    found = problems(step, {"when": f"steps['tune'].metrics.{metric} < 1"}, inputs=INPUTS)
+    said = f"no metric '{metric}' of {step['uses']}; did you mean '{near}'?"
+    assert found == ({WHEN: said} if near else {})
+
+
+def test_a_metric_that_a_parameter_would_bring_is_refused_with_that_parameter(
+    problems: Problems,
+) -> None:
+    found = problems(trained("sft"), {"when": "steps['tune'].metrics.eval_loss < 1"}, inputs=INPUTS)
+    assert found == {WHEN: "no metric 'eval_loss' of train.sft without test_size"}
 
 
 def test_declared_metrics_have_known_types(problems: Problems) -> None:

@@ -5,6 +5,8 @@ import platform
 import sys
 from importlib import metadata
 
+from flowmesh_worker.llm_settings import EAGER, pool_llm_settings
+
 _RELEVANT = {
     "torch": "torch",
     "vllm": "vllm",
@@ -23,6 +25,8 @@ def loaded_libraries() -> dict[str, str]:
         loaded = sys.modules.get(module)
         if loaded is not None:
             found[name] = str(getattr(loaded, "__version__", None) or _installed(name))
+    if "vllm" in found and pool_llm_settings().enforce_eager:
+        found[EAGER] = "true"
     return found
 
 

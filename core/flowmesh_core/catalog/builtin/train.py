@@ -3,18 +3,32 @@
 from flowmesh_core.catalog.builtin.chat_rows import CHAT_ROWS, PAIR_ROWS
 from flowmesh_core.catalog.builtin.train_params import (
     MODEL_INPUT,
-    OUTPUTS,
     PEFT_PARAMS,
+    ROUTER_LOSS,
     ROWS_INPUT,
+    TOKENS,
+    TRUNCATED,
+    evaluated,
+    logged,
+    training_outputs,
     training_params,
 )
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
+    Metric,
     Param,
     ParamType,
 )
 from flowmesh_core.catalog.timeouts import DAY_S
+
+_LEARNED = (Metric("entropy"), Metric("mean_token_accuracy"), ROUTER_LOSS)
+_SCORED = tuple(map(Metric, ("accuracy", "margin", "mean_reward", "min_reward", "max_reward")))
+_PREFERRED = (
+    *logged("rewards", "chosen", "rejected", "accuracies", "margins"),
+    *logged("logps", "chosen", "rejected"),
+    *logged("logits", "chosen", "rejected"),
+)
 
 SFT = EngineContract(
     name="train.sft",
@@ -23,7 +37,7 @@ SFT = EngineContract(
     default_timeout_s=7 * DAY_S,
     max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
-    outputs=OUTPUTS,
+    outputs=training_outputs(TRUNCATED, TOKENS, *evaluated(*_LEARNED)),
     params=(
         Param(
             "text",
@@ -133,7 +147,7 @@ REWARD = EngineContract(
     default_timeout_s=7 * DAY_S,
     max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
-    outputs=OUTPUTS,
+    outputs=training_outputs(TRUNCATED, TOKENS, *evaluated(*_SCORED)),
     params=(
         Param(
             "prompt",
@@ -178,7 +192,7 @@ DPO = EngineContract(
     default_timeout_s=7 * DAY_S,
     max_timeout_s=7 * DAY_S,
     inputs=(MODEL_INPUT, ROWS_INPUT),
-    outputs=OUTPUTS,
+    outputs=training_outputs(TRUNCATED, TOKENS, *evaluated(*_LEARNED, *_PREFERRED)),
     params=(
         Param(
             "prompt",

@@ -4,27 +4,67 @@ Parameters have the names and defaults of TRL, transformers and PEFT; where a de
 sentence says so.
 """
 
-from flowmesh_core.catalog.contract import Param, ParamType, Port, PortKind
+from flowmesh_core.catalog.contract import Metric, Param, ParamType, Port, PortKind
 
 MODEL_INPUT = Port("model", PortKind.MODEL, component=True, doc="The model to start from.")
 ROWS_INPUT = Port("rows", PortKind.DATASET, doc="The rows to learn from, all of them at once.")
-OUTPUTS = (
-    Port("model", PortKind.MODEL, only_with=("use_peft", False), doc="The trained model."),
-    Port("adapter", PortKind.ADAPTER, only_with=("use_peft", True), doc="The trained adapter."),
-    Port(
-        "metrics",
-        PortKind.METRICS,
-        doc="`train_loss`, `steps`, `epochs`, `rows`, `tokens`, `rows_truncated`, `rows_dropped`,"
-        " the last logged figures of the trainer, and with `test_size` those on the rows held out"
-        " (`eval_loss` ...).",
-    ),
-    Port(
-        "curve",
-        PortKind.DATASET,
-        doc="One row a logged step: `step`, `epoch`, `loss`, `learning_rate`, `grad_norm`,"
-        " `eval_loss` where it was evaluated, and the trainer's own figures.",
-    ),
+_TEST_SIZE = "test_size"
+"""The parameter with which there are rows to evaluate on."""
+_ALWAYS = (
+    Metric("train_loss"),
+    Metric("steps", ParamType.INTEGER),
+    Metric("epochs"),
+    Metric("rows", ParamType.INTEGER),
+    Metric("rows_dropped", ParamType.INTEGER),
 )
+TRUNCATED = Metric("rows_truncated", ParamType.INTEGER)
+TOKENS = Metric("tokens", ParamType.INTEGER)
+ROUTER_LOSS = Metric("aux_loss")
+"""Of models with experts whose configuration asks for it."""
+
+
+def logged(group: str, *names: str) -> tuple[Metric, ...]:
+    """Returns the metrics of a group that TRL logs as ``GROUP/NAME``."""
+    return tuple(Metric(f"{group}_{name}") for name in names)
+
+
+def evaluated(*figures: Metric) -> tuple[Metric, ...]:
+    """Returns a trainer's figures, and those that it has of the rows held out beside them."""
+    return (
+        *figures,
+        Metric("test_rows", ParamType.INTEGER, with_param=_TEST_SIZE),
+        Metric("eval_loss", with_param=_TEST_SIZE),
+        *(Metric(f"eval_{f.name}", f.type, with_param=_TEST_SIZE) for f in figures),
+    )
+
+
+def training_outputs(*metrics: Metric) -> tuple[Port, ...]:
+    """Returns the output ports of a trainer.
+
+    Args:
+        metrics: every metric that it may have beside those of all trainers; some depend on the
+            model.
+    """
+    return (
+        Port("model", PortKind.MODEL, only_with=("use_peft", False), doc="The trained model."),
+        Port("adapter", PortKind.ADAPTER, only_with=("use_peft", True), doc="The trained adapter."),
+        Port(
+            "metrics",
+            PortKind.METRICS,
+            metrics=(*_ALWAYS, *metrics),
+            doc="`train_loss`, `steps`, `epochs`, `rows`, `tokens`, `rows_truncated`,"
+            " `rows_dropped`, the last logged figures of the trainer, and with `test_size` those on"
+            " the rows held out (`eval_loss` ...).",
+        ),
+        Port(
+            "curve",
+            PortKind.DATASET,
+            doc="One row a logged step: `step`, `epoch`, `loss`, `learning_rate`, `grad_norm`,"
+            " `eval_loss` where it was evaluated, and the trainer's own figures.",
+        ),
+    )
+
+
 SCHEDULES = (
     "linear",
     "cosine",

@@ -8,13 +8,18 @@ from collections.abc import Iterable
 
 from flowmesh_core.catalog.builtin.train_params import (
     MODEL_INPUT,
-    OUTPUTS,
     PEFT_PARAMS,
+    ROUTER_LOSS,
+    TOKENS,
+    evaluated,
+    logged,
+    training_outputs,
     training_params,
 )
 from flowmesh_core.catalog.contract import (
     Determinism,
     EngineContract,
+    Metric,
     Param,
     ParamType,
     Port,
@@ -43,6 +48,25 @@ _PROMPTS = (
 )
 _TEMPERATURE_DOC = "How evenly completions are drawn; the policy is trained at this temperature."
 
+_PPO_METRICS = (
+    *map(Metric, ("reward", "kl", "episode")),
+    *logged("objective", "kl", "entropy", "non_score_reward", "rlhf_reward", "scores"),
+    *logged("policy", "approxkl_avg", "clipfrac_avg", "entropy_avg"),
+    *logged("loss", "policy_avg", "value_avg"),
+    *logged("val", "clipfrac_avg", "ratio", "ratio_var", "num_eos_tokens"),
+)
+_GRPO_METRICS = (
+    *map(Metric, ("reward", "reward_std", "frac_reward_zero_std", "entropy")),
+    Metric("kl", with_param="beta"),
+    *logged("rewards", *(f"{{reward_funcs}}_{part}" for part in ("mean", "std"))),
+    *logged("rewards", *(f"reward_model_{part}" for part in ("mean", "std"))),
+    *logged("completions", "mean_length", "min_length", "max_length", "clipped_ratio"),
+    *logged("completions", *(f"{part}_terminated_length" for part in ("mean", "min", "max"))),
+    *logged("clip_ratio", "low_mean", "low_min", "high_mean", "high_max", "region_mean"),
+    Metric("cispo_clip_ratio", only_with=("loss_type", "cispo")),
+    ROUTER_LOSS,
+)
+
 
 def _without(params: Iterable[Param], *names: str) -> tuple[Param, ...]:
     return tuple(p for p in params if p.name not in names)
@@ -65,7 +89,7 @@ PPO = EngineContract(
         ),
         _PROMPT_ROWS,
     ),
-    outputs=OUTPUTS,
+    outputs=training_outputs(*_PPO_METRICS),
     params=(
         *_PROMPTS,
         Param(
@@ -202,7 +226,7 @@ GRPO = EngineContract(
         ),
         _PROMPT_ROWS,
     ),
-    outputs=OUTPUTS,
+    outputs=training_outputs(TOKENS, *evaluated(*_GRPO_METRICS)),
     params=(
         *_PROMPTS,
         Param(

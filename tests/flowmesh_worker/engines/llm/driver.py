@@ -94,6 +94,13 @@ def _plain(output: Any) -> Any:
     return str(output.path) if isinstance(output, Tree) else dict(output.values)
 
 
+def most_sequences(engine: Any) -> int:
+    """The sequences that vLLM decodes at once; 0 for other implementations."""
+    running = getattr(getattr(engine, "_backend", None), "engine", None)
+    config = getattr(running, "vllm_config", None)
+    return 0 if config is None else int(config.scheduler_config.max_num_seqs)
+
+
 def die(job: dict[str, Any], answer: dict[str, Any]) -> None:
     Path(job["answer"]).write_text(json.dumps(answer))
     os.kill(os.getpid(), signal.SIGKILL)
@@ -117,6 +124,7 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         return {"load": {"kind": e.failure.kind.value, "message": e.failure.message,
                          "remedy": e.failure.remedy}}  # fmt: skip
     loaded_s = time.monotonic() - began
+    sequences = most_sequences(engine)
     batches = []
     for b, actions in enumerate(job["batches"]):
         if b in (job.get("kill_core_before"), job.get("die_before")):
@@ -127,7 +135,8 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         tasks = [act(engine, a, folder, f"{b}-{i}") for i, a in enumerate(actions)]
         batches.append(await asyncio.gather(*tasks))
     await engine.close()
-    return {"load_s": loaded_s, "capacity": engine.capacity, "batches": batches}
+    answer = {"load_s": loaded_s, "capacity": engine.capacity, "batches": batches}
+    return {**answer, "max_num_seqs": sequences}
 
 
 if __name__ == "__main__":

@@ -10,15 +10,26 @@ import hashlib
 import importlib
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
+from flowmesh_core.catalog.contract import EngineContract
+from flowmesh_core.catalog.resolved_contract import metrics_of
 from flowmesh_core.errors import AttemptError
 from flowmesh_core.identity.coerce import effective_params
 from flowmesh_store.datasets.chunks import as_single_chunk
-from flowmesh_worker.engine_api import DatasetInput, HostSettings, Metrics, Rows, TreeInput, Work
+from flowmesh_worker.engine_api import (
+    DatasetInput,
+    HostSettings,
+    Metrics,
+    Result,
+    Rows,
+    TreeInput,
+    Work,
+)
 
 
 def dataset(rows: list[dict[str, Any]], folder: Path, name: str) -> DatasetInput:
@@ -52,6 +63,15 @@ def described(outputs: dict[str, Any]) -> dict[str, Any]:
             out[port] = files_of(value.path)
             out[f"{port}_path"] = str(value.path)
     return out
+
+
+def undeclared(contract: EngineContract, params: Mapping[str, Any], result: Result) -> list[str]:
+    """The metrics that the result has and its contract does not declare for these parameters."""
+    port = contract.output_port("metrics")
+    reported = result.outputs["metrics"]
+    assert port is not None
+    assert isinstance(reported, Metrics)
+    return sorted(reported.values.keys() - (metrics_of(port, params) or {}).keys())
 
 
 def base_digest(engine: Any) -> str:
@@ -122,6 +142,7 @@ async def act(engine: Any, job: dict[str, Any], number: int, folder: Path) -> di
         return {"kind": "cancelled", "progress": seen}
     return {
         **described(dict(result.outputs)),
+        "undeclared": undeclared(contract, work.params, result),
         "out_dir": sorted(p.name for p in out_dir.iterdir()),
         "base": [before, base_digest(engine)],
         "usage": [result.usage.units, result.usage.tokens_in],

@@ -186,6 +186,12 @@ def test_the_curve_shows_reward_and_kl_divergence_per_step(first: Any) -> None:
     assert not [name for m in (ppo, grpo) for name in m if "time" in name or name == "eps"]
 
 
+def test_every_reported_metric_is_declared_by_the_contract(first: Any) -> None:
+    trained = [a for kind in KINDS for a in first[kind]["actions"] if "metrics" in a]
+    assert len(trained) >= len(KINDS)
+    assert {name for action in trained for name in action["undeclared"]} == set()
+
+
 def test_training_with_one_update_per_step_works_like_any_other(first: Any) -> None:
     single = first["ppo", True]["actions"][9]
     assert single.get("message") is None

@@ -215,6 +215,12 @@ def test_the_curve_and_the_metrics_describe_the_training(first: Any) -> None:
     assert {"accuracy", "margin", "eval_accuracy"} <= set(reward)
 
 
+def test_every_reported_metric_is_declared_by_the_contract(first: Any) -> None:
+    trained = [a for kind in KINDS for a in first[kind]["actions"] if "metrics" in a]
+    assert len(trained) >= len(KINDS)
+    assert {name for action in trained for name in action["undeclared"]} == set()
+
+
 def test_a_reward_model_scores_with_one_label(first: Any) -> None:
     full, adapter = (first["reward", p]["actions"][0] for p in (False, True))
     config = json.loads((Path(full["model_path"]) / "config.json").read_text())

@@ -23,6 +23,7 @@ from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts
+from flowmesh_worker.llm_settings import pool_llm_settings
 
 _SHOWN_CHARS = 400
 _STREAM_EVERY = 16
@@ -207,13 +208,15 @@ def prepare_start(
             "set with.dtype: float32, or with.batchInvariant: false",
         )
     slot_bytes = adaptable.slot_bytes(DTYPE_BYTES[dtype]) if adaptable else 0
-    sizes = sizes_for(facts, dtype, settings, slot_bytes)
+    pool = pool_llm_settings()
+    sizes = sizes_for(facts, dtype, settings, slot_bytes, pool)
     apply_environment(library_environment(settings, batch_invariant=invariant))
     fields = {
         "devices": len(settings.devices),
         "tensor_parallel": int(params.get("tensorParallel", 1)),
         "pooling": pooling,
         "engine": params.get("engine") or {},
+        "pool": pool,
         "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.errors import out_of_memory
 from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.llm_settings import PoolLlmSettings
 
 MIB = 1024 * 1024
 SEQUENCES_CPU = 64
@@ -17,6 +18,7 @@ _USUAL_TOKENS = 1024
 """Expected tokens of a sequence; the cache is not made larger than all sequences need."""
 ADAPTER_SLOTS = 8
 _GPU_SHARE = 0.9
+_CHOSEN = PoolLlmSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +27,8 @@ class VllmSizes:
 
     Attributes:
         sequences: requests that run at once.
-        batched_tokens: the maximum tokens of one step; on a CPU at least the longest prompt, which
-            must be processed in one step there.
+        batched_tokens: the maximum tokens of one step; where prompts are not cut (on a CPU, for
+            example) at least those of the longest prompt.
         kv_cache_bytes: the key-value cache.
         adapter_slots: adapters that one step may apply; 0 without adapters.
     """
@@ -38,7 +40,11 @@ class VllmSizes:
 
 
 def sizes_for(
-    facts: ModelFacts, dtype: str, settings: HostSettings, slot_bytes: int = 0
+    facts: ModelFacts,
+    dtype: str,
+    settings: HostSettings,
+    slot_bytes: int = 0,
+    pool: PoolLlmSettings = _CHOSEN,
 ) -> VllmSizes:
     """Chooses the sizes.
 
@@ -47,15 +53,17 @@ def sizes_for(
         dtype: the dtype to run in.
         settings: memory and devices.
         slot_bytes: memory of an adapter slot; 0 without adapters.
+        pool: of the worker's pool.
 
     Raises:
         AttemptError: out of memory; weights and one sequence do not fit.
     """
     gpu = bool(settings.devices)
-    sequences = SEQUENCES_GPU if gpu else SEQUENCES_CPU
+    sequences = pool.max_num_seqs or (SEQUENCES_GPU if gpu else SEQUENCES_CPU)
+    share = (pool.gpu_memory_utilization or _GPU_SHARE) if gpu else 1.0
     per_token = facts.kv_bytes_per_token(dtype)
     weights = facts.weight_bytes_as(dtype)
-    allowed = int(settings.memory_mib * MIB * _GPU_SHARE) if gpu else settings.memory_mib * MIB
+    allowed = int(settings.memory_mib * MIB * share)
     free = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB)
     # One block more than the longest sequence: the cache is allocated in whole blocks.
     least = (facts.context_length + 256) * per_token
@@ -76,7 +84,21 @@ def sizes_for(
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
     return VllmSizes(
         sequences=sequences,
-        batched_tokens=BATCHED_TOKENS_GPU if gpu else max(BATCHED_TOKENS_CPU, facts.context_length),
+        batched_tokens=_batched_tokens(facts, pool, sequences, gpu=gpu),
         kv_cache_bytes=free if gpu else min(free, max(least, usual)),
         adapter_slots=slots,
     )
+
+
+def cuts_prompts(pool: PoolLlmSettings, *, gpu: bool) -> bool:
+    """Whether a prompt may be processed in several steps.
+
+    Never on a CPU: a prompt in two parts resets its generator, which those on a CPU do not support.
+    """
+    return gpu and pool.enable_chunked_prefill is not False
+
+
+def _batched_tokens(facts: ModelFacts, pool: PoolLlmSettings, sequences: int, *, gpu: bool) -> int:
+    wanted = pool.max_num_batched_tokens or (BATCHED_TOKENS_GPU if gpu else BATCHED_TOKENS_CPU)
+    least = 1 if cuts_prompts(pool, gpu=gpu) else facts.context_length
+    return max(wanted, least, sequences)

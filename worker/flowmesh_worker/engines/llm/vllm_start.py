@@ -16,7 +16,7 @@ from typing import Any
 from flowmesh_core.catalog.engine_settings import KV_CACHE_DTYPE, QUANTIZATION
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.sampling_draws import use_in_core
-from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes
+from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes, cuts_prompts
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.engines.preload import VLLM_ON_CPU
 
@@ -32,7 +32,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         sizes: sequences, step and cache.
         fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, ``adapted``, the names
             of the layers that adapters change (None for all that vLLM supports), ``pooling``,
-            empty for an engine that generates, and ``engine``, the settings of that parameter.
+            empty for an engine that generates, ``engine``, the settings of that parameter, and
+            ``pool``, those of the worker's pool.
 
     The calling thread must live as long as the engine: on a CPU the kernel kills the engine core
     when the thread that forked it ends, so that it also dies with a killed host.
@@ -53,25 +54,7 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 
     args = AsyncEngineArgs(
-        model=str(facts.path),
-        dtype=dtype,
-        max_model_len=facts.context_length,
-        max_num_seqs=sizes.sequences,
-        max_num_batched_tokens=sizes.batched_tokens,
-        kv_cache_memory_bytes=sizes.kv_cache_bytes,
-        tensor_parallel_size=fields["tensor_parallel"],
-        scheduling_policy="priority",
-        # A prompt in two parts resets its generator, which generators on a CPU do not support.
-        enable_chunked_prefill=not on_cpu,
-        enforce_eager=on_cpu,
-        trust_remote_code=False,
-        disable_log_stats=True,
-        load_format="safetensors",
-        # Compact JSON: a small model may otherwise generate blanks until its limit.
-        structured_outputs_config={"backend": "xgrammar", "disable_any_whitespace": True},
-        distributed_executor_backend="uni" if in_core else None,
-        quantization=fields["engine"].get(QUANTIZATION),
-        kv_cache_dtype=fields["engine"].get(KV_CACHE_DTYPE, "auto"),
+        **engine_arguments(facts, dtype, sizes, fields),
         **_runner_arguments(fields["pooling"]),
         **_adapter_arguments(sizes, fields, on_cpu=on_cpu),
     )
@@ -84,6 +67,44 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
     with _variables(VLLM_WORKER_MULTIPROC_METHOD="fork"):
         _end_children_with_this_thread()
         return AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+
+
+def engine_arguments(
+    facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dict[str, Any]
+) -> dict[str, Any]:
+    """Returns the arguments of ``AsyncEngineArgs``, without those of poolers and adapters.
+
+    Args:
+        facts: the model.
+        dtype: the dtype to run in.
+        sizes: sequences, step and cache.
+        fields: as of :func:`start_async_llm`.
+    """
+    pool = fields["pool"]
+    on_gpu = bool(fields["devices"])
+    in_core = not on_gpu and fields["tensor_parallel"] == 1
+    share = pool.gpu_memory_utilization if on_gpu else None
+    return {
+        "model": str(facts.path),
+        "dtype": dtype,
+        "max_model_len": facts.context_length,
+        "max_num_seqs": sizes.sequences,
+        "max_num_batched_tokens": sizes.batched_tokens,
+        "kv_cache_memory_bytes": sizes.kv_cache_bytes,
+        "tensor_parallel_size": fields["tensor_parallel"],
+        "scheduling_policy": "priority",
+        "enable_chunked_prefill": cuts_prompts(pool, gpu=on_gpu),
+        "enforce_eager": not on_gpu or bool(pool.enforce_eager),
+        "trust_remote_code": False,
+        "disable_log_stats": True,
+        "load_format": "safetensors",
+        # Compact JSON: a small model may otherwise generate blanks until its limit.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
+        "distributed_executor_backend": "uni" if in_core else None,
+        "quantization": fields["engine"].get(QUANTIZATION),
+        "kv_cache_dtype": fields["engine"].get(KV_CACHE_DTYPE, "auto"),
+        **({} if share is None else {"gpu_memory_utilization": share}),
+    }
 
 
 def _runner_arguments(pooling: str) -> dict[str, Any]:

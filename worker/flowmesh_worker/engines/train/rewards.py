@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from flowmesh_core.catalog.verifiers import metric_names
 from flowmesh_worker.engines.verifiers.verifiers import (
     JudgedCompletion,
     VerifierCheck,
@@ -29,19 +30,8 @@ def verifier_rewards(
         checks: the parameter ``reward_funcs``.
         rows: of the action; the column ``number`` of a batch has their indices.
     """
-    compiled = compile_checks(checks)
-    names = distinct([check.name.replace("-", "_") for check in compiled])
+    compiled, names = compile_checks(checks), metric_names(checks)
     return [_reward(check, name, rows) for check, name in zip(compiled, names, strict=True)]
-
-
-def distinct(names: Sequence[str]) -> list[str]:
-    """Returns unique names, repeated ones numbered from 2: ``matches``, ``matches_2``."""
-    seen: dict[str, int] = {}
-    out = []
-    for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        out.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
-    return out
 
 
 def _reward(check: VerifierCheck, name: str, rows: Sequence[Mapping[str, Any]]) -> Rewards:

@@ -1,0 +1,73 @@
+"""``spec.llm`` of a worker pool: how its workers run vLLM.
+
+They are the pool's and not a step's, since tenants share engines. None of them is a part of a name:
+results do not depend on batches, or are not promised to repeat (``batchInvariant: false``).
+"""
+
+from typing import Self
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from flowmesh_core.spec.error_messages import RULE
+from flowmesh_core.spec.fields import SpecModel, cel_rules
+
+SEQUENCES_MAX = 8192
+TOKENS_MAX = 1_048_576
+_BATCH_RULE = "maxNumBatchedTokens must not be less than maxNumSeqs: each sequence needs a token"
+
+
+class PoolLlm(SpecModel):
+    """How its workers run vLLM; what is left out FlowMesh chooses."""
+
+    model_config = ConfigDict(
+        json_schema_extra=cel_rules(
+            (
+                "!has(self.maxNumBatchedTokens) || !has(self.maxNumSeqs)"
+                " || self.maxNumSeqs <= self.maxNumBatchedTokens",
+                _BATCH_RULE,
+            )
+        )
+    )
+
+    max_num_seqs: int | None = Field(
+        default=None,
+        ge=1,
+        le=SEQUENCES_MAX,
+        description="Sequences that one engine decodes at once; 256 on devices, 64 on CPUs.",
+    )
+    max_num_batched_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        le=TOKENS_MAX,
+        description="Tokens of one step of an engine at most; 8192 on devices, 2048 on CPUs. Where"
+        " prompts are not cut (CPUs, enableChunkedPrefill false) it is never less than the model's"
+        " context.",
+    )
+    gpu_memory_utilization: float | None = Field(
+        default=None,
+        ge=0.1,
+        le=0.99,
+        description="The share of an engine's device memory that weights and the key-value cache"
+        " may use; 0.9 without it. The rest is for activations.",
+    )
+    enforce_eager: bool | None = Field(
+        default=None,
+        description="true: no CUDA graphs, which saves memory and time to load, and is slower.",
+    )
+    enable_chunked_prefill: bool | None = Field(
+        default=None, description="false: each prompt is computed in one step."
+    )
+
+    @model_validator(mode="after")
+    def _batch(self) -> Self:
+        tokens, sequences = self.max_num_batched_tokens, self.max_num_seqs
+        if tokens is not None and sequences is not None and tokens < sequences:
+            raise PydanticCustomError(RULE, _BATCH_RULE)
+        return self
+
+    @property
+    def for_devices(self) -> bool:
+        """Whether something is given that engines on CPUs do not have."""
+        own = (self.gpu_memory_utilization, self.enforce_eager, self.enable_chunked_prefill)
+        return any(value is not None for value in own)

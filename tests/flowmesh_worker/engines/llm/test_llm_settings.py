@@ -1,0 +1,118 @@
+"""spec.llm of a pool: what becomes of it in the arguments of vLLM."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.flowmesh_worker.engines.llm.jobs import action, job
+
+from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
+from flowmesh_worker.engines.llm.vllm_start import engine_arguments
+from flowmesh_worker.engines.models.model_facts import ModelFacts
+from flowmesh_worker.host.libraries import loaded_libraries
+from flowmesh_worker.llm_settings import (
+    EAGER,
+    VARIABLE,
+    PoolLlmSettings,
+    pool_llm_settings,
+)
+from flowmesh_worker.settings import parse_settings
+
+FACTS = ModelFacts(Path("model"), "float32", 4096, 1000, 64)
+ALL = (
+    '{"maxNumSeqs":32,"maxNumBatchedTokens":512,"gpuMemoryUtilization":0.5,'
+    '"enforceEager":true,"enableChunkedPrefill":false}'
+)
+WORKER = ["--gateway", "ws://127.0.0.1:1", "--store", "/tmp/s"]
+
+
+def arguments(given: str = "", *, on_gpu: bool = True) -> dict[str, Any]:
+    pool = pool_llm_settings({VARIABLE: given})
+    host = HostSettings((0,) if on_gpu else (), 4000, 1, {}, Path("unused"))
+    sizes = sizes_for(FACTS, "float32", host, pool=pool)
+    fields = {"devices": len(host.devices), "tensor_parallel": 1, "engine": {}, "pool": pool}
+    return engine_arguments(FACTS, "float32", sizes, fields)
+
+
+def named(made: dict[str, Any]) -> tuple[Any, ...]:
+    names = ("max_num_seqs", "max_num_batched_tokens", "enforce_eager", "enable_chunked_prefill")
+    return tuple(made[name] for name in names)
+
+
+def test_without_settings_the_worker_chooses() -> None:
+    assert named(arguments()) == (256, 8192, False, True)
+    assert named(arguments(on_gpu=False)) == (64, 4096, True, False)
+    assert "gpu_memory_utilization" not in arguments()
+
+
+def test_each_setting_of_the_pool_is_an_argument_of_vllm() -> None:
+    assert named(arguments('{"maxNumSeqs":32}')) == (32, 8192, False, True)
+    assert named(arguments('{"maxNumBatchedTokens":512}')) == (256, 512, False, True)
+    assert named(arguments('{"enforceEager":true}')) == (256, 8192, True, True)
+    # A prompt that is not cut has to fit into one step.
+    assert named(arguments(ALL)) == (32, 4096, True, False)
+    half, usual = arguments('{"gpuMemoryUtilization":0.45}'), arguments()
+    assert half["gpu_memory_utilization"] == 0.45
+    assert usual["kv_cache_memory_bytes"] - half["kv_cache_memory_bytes"] == 0.45 * 4000 * 1024**2
+
+
+def test_a_step_has_a_token_for_each_sequence() -> None:
+    assert named(arguments('{"maxNumBatchedTokens":100}'))[:2] == (256, 256)
+
+
+def test_on_a_cpu_prompts_are_never_cut_and_there_are_no_graphs() -> None:
+    given = '{"maxNumSeqs":2,"maxNumBatchedTokens":64,"enableChunkedPrefill":true}'
+    assert named(arguments(given, on_gpu=False)) == (2, 4096, True, False)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{", "truncated"),
+        ('{"maxSeqs":1}', "maxSeqs"),
+        ('{"maxNumSeqs":0}', ">= 1"),
+        ('{"gpuMemoryUtilization":1.5}', "<= 1"),
+        ('{"enforceEager":"yes"}', "bool"),
+    ],
+)
+def test_a_worker_refuses_wrong_settings_at_its_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    monkeypatch.setenv(VARIABLE, given)
+    with pytest.raises(SystemExit):
+        parse_settings(WORKER)
+    printed = capsys.readouterr().err
+    assert f"{VARIABLE}: " in printed
+    assert said in printed
+    monkeypatch.setenv(VARIABLE, ALL)
+    parse_settings(WORKER)
+
+
+def test_results_without_cuda_graphs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(__version__="0"))
+    assert EAGER not in loaded_libraries()
+    monkeypatch.setenv(VARIABLE, '{"maxNumSeqs":2}')
+    assert EAGER not in loaded_libraries()
+    monkeypatch.setenv(VARIABLE, '{"enforceEager":true}')
+    assert loaded_libraries()[EAGER] == "true"
+
+
+def test_without_the_variable_nothing_is_set() -> None:
+    assert pool_llm_settings({}) == PoolLlmSettings()
+
+
+@pytest.mark.slow
+@pytest.mark.model
+def test_an_engine_decodes_as_many_sequences_at_once_as_the_pool_allows(
+    tiny_model: Path, drive: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = job(tiny_model, [action("fox", "dog", "cat", "bird", temperature=0)])
+    usual = drive(wanted)
+    monkeypatch.setenv(VARIABLE, '{"maxNumSeqs":2}')
+    bounded = drive(wanted)
+    assert bounded["max_num_seqs"] == 2 < usual["max_num_seqs"]
+    rows = [answer["batches"][0][0]["rows"] for answer in (usual, bounded)]
+    assert rows[0] == rows[1]  # the settings are no part of a result
