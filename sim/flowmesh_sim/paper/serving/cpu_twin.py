@@ -104,9 +104,7 @@ class Twin:
     def measured(cls) -> "Twin":
         """Measures the kernel on this machine."""
         kernel = CpuKernel()
-        model = ImageModel(
-            kernel.profile(DENOISE, DENOISE_CAP), kernel.profile(DECODE, DECODE_CAP)
-        )
+        model = ImageModel(kernel.profile(DENOISE, DENOISE_CAP), kernel.profile(DECODE, DECODE_CAP))
         return cls(kernel, model, model.denoise.at(1) / published_model(SMALL).denoise.at(1))
 
     @property
