@@ -11,6 +11,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from flowmesh_core.decoding import decode
+
 VARIABLE = "FLOWMESH_LLM"
 EAGER = "vllm-eager"
 """The name under which results say that no CUDA graphs were used: it may change last digits."""
@@ -26,6 +28,9 @@ class PoolLlmSettings(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     enable_chunked_prefill: bool | None = None
 
 
+_DECODER = msgspec.json.Decoder(PoolLlmSettings)
+
+
 def pool_llm_settings(environment: Mapping[str, str] = os.environ) -> PoolLlmSettings:
     """Returns the settings of the worker's pool.
 
@@ -36,6 +41,6 @@ def pool_llm_settings(environment: Mapping[str, str] = os.environ) -> PoolLlmSet
     if not text:
         return PoolLlmSettings()
     try:
-        return msgspec.json.decode(text, type=PoolLlmSettings)
+        return decode(_DECODER, text.encode())
     except msgspec.DecodeError as e:
         raise ValueError(f"{VARIABLE}: {e}") from e

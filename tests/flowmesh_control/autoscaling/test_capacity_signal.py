@@ -1,5 +1,6 @@
 """What pools have before them, and what their workers hold open, as the operator reads it."""
 
+import msgspec
 from tests.flowmesh_core.machine.test_prewarm import BASE, two_steps
 from tests.flowmesh_core.machine.world import ASK, World, shape
 
@@ -15,7 +16,8 @@ ASKS = (EngineVariant(ASK.name, dtypes=("float32",)),)
 def test_workers_of_a_declared_pool_prewarm_the_engines_of_upcoming_steps() -> None:
     world = World()
     world.join("w", variants=ASKS)
-    world.submit(two_steps(), artifacts=(BASE,))
+    large = msgspec.structs.replace(BASE, size_bytes=7 << 29)  # to load it again takes long
+    world.submit(two_steps(), artifacts=(large,))
     world.tick(1.0)
     backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
     backlogs.declare(lambda: [PoolView("default", shape("any", variants=ASKS), maximum=3)])
@@ -25,4 +27,4 @@ def test_workers_of_a_declared_pool_prewarm_the_engines_of_upcoming_steps() -> N
     world.apply(PrewarmPlanChanged(backlogs.prewarm_plan()))
     assert prewarm_is_current(world.machine.state, backlogs.prewarm_plan())
     ((_, (opening,)),) = world.told
-    assert (opening.signature, opening.components) == (signature, {"model": BASE})
+    assert (opening.signature, opening.components) == (signature, {"model": large})
