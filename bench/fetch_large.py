@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import multiprocessing
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
@@ -20,18 +21,21 @@ from typing import Any
 
 import aiohttp
 import boto3
-import versitygw
 from botocore.config import Config
 from pairs import interval, median_ratio
-from results import Result, Table, spread
-from tests.blob_views import SCOPE
-from tests.served_bucket import attempt_token, served
+from results import ROOT, Result, Table, spread
 
-from flowmesh_store.blob_service.access import SignedAccess
-from flowmesh_store.blob_service.blobs import ServiceBlobs
-from flowmesh_store.blob_service.client import BlobServiceClient
-from flowmesh_store.hashing import digest_of
-from flowmesh_store.signed_objects import SignedObjects
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "flowmesh_store")]
+
+import versitygw  # noqa: E402 - found on the path set above
+from tests.blob_views import SCOPE  # noqa: E402
+from tests.served_bucket import attempt_token, served  # noqa: E402
+
+from flowmesh_store.blob_service.access import SignedAccess  # noqa: E402
+from flowmesh_store.blob_service.blobs import ServiceBlobs  # noqa: E402
+from flowmesh_store.blob_service.client import BlobServiceClient  # noqa: E402
+from flowmesh_store.hashing import digest_of  # noqa: E402
+from flowmesh_store.signed_objects import SignedObjects  # noqa: E402
 
 PIECE_S = 0.02
 """A connection's bytes are let through in pieces of so many seconds."""
