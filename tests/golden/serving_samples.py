@@ -71,7 +71,7 @@ TO_ROUTER: dict[str, Any] = {
     "loads": serving.ReplicaLoads(
         replicas=(_LOAD,), passed_bytes={"relay": 9}, dropped_values={"stale": 1}
     ),
-    "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
+    "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n", version=2),
     "call ended": serving.CallEnded(
         call_id="c1",
         outcome="failed",
