@@ -111,9 +111,7 @@ def slopes_of(memory: Mapping[str, list[Sample]], seconds: float) -> dict[str, f
     return {
         name: 3600
         / MB
-        * slope_per_s(
-            lows([s for s in samples if s[0] > seconds * _WARM], max(15.0, seconds / 60))
-        )
+        * slope_per_s(lows([s for s in samples if s[0] > seconds * _WARM], max(15.0, seconds / 60)))
         for name, samples in memory.items()
     }
 

@@ -28,9 +28,7 @@ def line(number: int) -> dict[str, Any]:
 
 
 @pytest.fixture
-def folder(
-    tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Path]:
+def folder(tmp_path: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder to serve, and a hub that has the tiny model."""
     files = {path.name: path.read_bytes() for path in tiny_model.iterdir()}
     monkeypatch.setitem(hub.REPOSITORIES, "org/tiny", {hub.commit("0"): files})

@@ -112,9 +112,7 @@ class Hub:
             self._execute(request_id, route, done)
 
     def _execute(self, request_id: str, route: RequestRoute, done: MatchedSet[str]) -> None:
-        self.network.later(
-            self.network.delay_s(), self._executed, request_id, route, done.stage, 0
-        )
+        self.network.later(self.network.delay_s(), self._executed, request_id, route, done.stage, 0)
 
     def _executed(self, request_id: str, route: RequestRoute, stage: str, piece: int) -> None:
         run = self.runs.get(request_id)

@@ -1,8 +1,8 @@
 """Runs the attempts of ``llm.generate`` alone and with calls beside them, in one process.
 
 Prints, as JSON, the rows of the batch alone, beside calls, and beside calls whose sampling
-parameters are not rewritten (the sabotage: it must change the rows). Where the key-value cache has a few
-blocks only, calls take those of the batch's requests, which vLLM preempts and computes again.
+parameters are not rewritten (the sabotage: it must change the rows). Where the key-value cache has
+a few blocks only, calls take those of the batch's requests, which vLLM preempts and computes again.
 """
 
 import asyncio
@@ -105,9 +105,7 @@ class Preemptions:
         return found
 
 
-async def batch(
-    engine: LlmGenerate, folder: Path, number: int, load: Load
-) -> list[dict[str, Any]]:
+async def batch(engine: LlmGenerate, folder: Path, number: int, load: Load) -> list[dict[str, Any]]:
     """Returns the rows of one action."""
     given = [{"p": f"{row} the quick brown fox"} for row in range(load.rows)]
     manifest, blobs = as_single_chunk(given)

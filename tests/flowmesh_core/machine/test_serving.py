@@ -123,8 +123,13 @@ def test_a_replica_that_a_worker_refuses_takes_no_memory() -> None:
     assert free_mib(world) == 4096
 
 
-def check_that_memory_of_replicas_is_kept(seed: int) -> None:
+def check_that_memory_of_replicas_is_kept(*seeds: int) -> None:
     """Places random work beside replicas; fails where both need more than a worker has."""
+    for seed in seeds:
+        _place_beside_replicas(seed)
+
+
+def _place_beside_replicas(seed: int) -> None:
     rng, world = random.Random(seed), World()
     names = ["w", "v", "u"]
     world.join(*names, replicas=())
@@ -160,8 +165,7 @@ def test_a_placement_that_does_not_see_replicas_takes_their_memory(
 ) -> None:
     monkeypatch.setattr(fleet_snapshot.serving, "pinned_mib", lambda _: {})
     with pytest.raises(AssertionError, match="memory was given away"):
-        for seed in range(20):
-            check_that_memory_of_replicas_is_kept(seed)
+        check_that_memory_of_replicas_is_kept(*range(20))
 
 
 def test_attempts_join_the_instance_of_a_replica_on_a_worker_that_is_full() -> None:
