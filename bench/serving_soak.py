@@ -33,6 +33,8 @@ ARRAY_RATE = 5.0
 _EVERY_S = 5.0
 _FREED_WITHIN_S = 30.0
 _WARM = 1 / 3
+_USER_CODE = ("host", "sandbox")
+"""What processes that are not judged are called: their memory is that of an engine, or a user's."""
 
 
 def main() -> int:
@@ -99,6 +101,37 @@ async def _left(fabric: EchoFabric) -> list[str]:
     return found
 
 
+def slopes_of(memory: Mapping[str, list[Sample]], seconds: float) -> dict[str, float]:
+    """Returns by how many MB an hour each process grows, once it is warm.
+
+    Args:
+        memory: bytes by process.
+        seconds: of the soak.
+    """
+    return {
+        name: 3600
+        / MB
+        * slope_per_s(lows([s for s in samples if s[0] > seconds * _WARM], max(15.0, seconds / 60)))
+        for name, samples in memory.items()
+    }
+
+
+def growing(slopes: Mapping[str, float], seconds: float) -> list[str]:
+    """Returns what is wrong with these slopes, a sentence for each process that grows.
+
+    Args:
+        slopes: in MB an hour.
+        seconds: of the soak.
+    """
+    judged_h = (1 - _WARM) * seconds / 3600
+    most = max(SLOPE_MB_PER_H, NOISE_MB / judged_h)
+    return [
+        f"{name} grows by {slope:.2f} MB/h: expected below {most:.2f}"
+        for name, slope in slopes.items()
+        if slope >= most
+    ]
+
+
 def _report(
     loads: Sequence[RequestLoad],
     memory: Mapping[str, list[Sample]],
@@ -110,17 +143,11 @@ def _report(
             f"failed: {f}" for f in load.failed.values()
         ]
         broken += [f"double: {d!r}" for d in load.doubled]
-    judged_h = (1 - _WARM) * seconds / 3600
-    most = max(SLOPE_MB_PER_H, NOISE_MB / judged_h)
-    slopes = {}
-    for name, samples in memory.items():
-        warm = lows([s for s in samples if s[0] > seconds * _WARM], max(15.0, seconds / 60))
-        slope = slope_per_s(warm) * 3600 / MB
-        print(f"{name:20} {samples[-1][1] / MB:8.1f} MB {slope:+8.2f} MB/h")
-        if not name.startswith(("host", "sandbox")):
-            slopes[name] = slope
-            if slope >= most:
-                broken.append(f"{name} grows by {slope:.2f} MB/h: expected below {most:.2f}")
+    slopes = slopes_of(memory, seconds)
+    for name, slope in slopes.items():
+        print(f"{name:20} {memory[name][-1][1] / MB:8.1f} MB {slope:+8.2f} MB/h")
+    slopes = {name: s for name, s in slopes.items() if not name.startswith(_USER_CODE)}
+    broken += growing(slopes, seconds)
     for line in broken[:20]:
         print(line)
     steepest = max(slopes, key=slopes.__getitem__)

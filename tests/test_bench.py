@@ -1,10 +1,13 @@
 """The benchmarks start, give all contestants the same work, and keep the rest of the page."""
 
+import math
+import random
 import re
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ import batch_invariance  # noqa: E402 - found on the path set above
 import graphs  # noqa: E402 - as above
 import many_workflows  # noqa: E402 - as above
 import results  # noqa: E402 - as above
+import serving_soak  # noqa: E402 - as above
 import store_soak  # noqa: E402 - as above
 from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
@@ -208,3 +212,38 @@ def test_the_store_soak_fails_where_the_store_grows_or_an_output_is_wrong(
     assert store_soak.report(findings, seen, 600.0) == expected
     findings.right["slow"] = 0
     assert store_soak.report(findings, seen, 600.0) == 1, "no slow workflow has ended"
+
+
+def memory_of(growth_mb_per_h: float, rng: random.Random) -> list[tuple[float, float]]:
+    """The memory of a process in two hours: it warms up, and garbage waits to be collected."""
+    samples = []
+    for number in range(1440):
+        at_s = 5.0 * number
+        warm_mb = 20.0 * (1 - math.exp(-at_s / 600))
+        garbage_mb = rng.random() if number % 7 else 0.0
+        grown_mb = growth_mb_per_h * at_s / 3600
+        samples.append((at_s, (100.0 + warm_mb + garbage_mb + grown_mb) * 1e6))
+    return samples
+
+
+@pytest.mark.parametrize("seed", [1, 2, pytest.param(random.randrange(1 << 30), id="fresh")])
+def test_the_serving_soak_fails_where_a_process_leaks_three_megabytes_an_hour(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    rng = random.Random(seed)
+    memory = {"router-1": memory_of(3.0, rng), "hub 0 of w": memory_of(0.0, rng)}
+    slopes = serving_soak.slopes_of(memory, 7200.0)
+    assert slopes == {
+        "router-1": pytest.approx(3.0, abs=0.3),
+        "hub 0 of w": pytest.approx(0.0, abs=0.3),
+    }
+    (broken,) = serving_soak.growing(slopes, 7200.0)
+    assert broken.startswith("router-1 grows by ")
+    assert serving_soak._report([NO_LOAD], memory, 7200.0, []) == 1
+    assert "1 broken bounds" in capsys.readouterr().out
+    steady = {**memory, "router-1": memory_of(0.5, rng)}
+    assert serving_soak._report([NO_LOAD], steady, 7200.0, []) == 0
+
+
+NO_LOAD: Any = SimpleNamespace(ok=1, refused=0, wrong=[], doubled=[], failed={})

@@ -9,14 +9,17 @@ import psutil
 import pytest
 from openai import OpenAI
 from openai.types import Batch
+from tests.builtin_model import NAME as MODEL
+from tests.builtin_model import builtin_model
 from tests.flowmesh_cli.calling import answer, fmesh, owner, until
 from tests.flowmesh_cli.shared_fabric import SharedFabric
+from tests.vllm_run_batch import bodies_by_id, said, vllm_run_batch
 
 pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
 CHAT = "/v1/chat/completions"
-MODEL = "smollm2-135m-instruct"
-QUESTIONS = [f"What is {i} + {i + 3}?" for i in range(12)]
+QUESTIONS = [f"What is {i} + {i + 3}?" for i in range(40)]
+Bodies = dict[str, dict[str, Any]]
 WITHIN_S = 400.0
 
 
@@ -41,20 +44,27 @@ def completed(client: OpenAI, batch: Batch) -> Batch:
     return client.batches.retrieve(batch.id)
 
 
-def answers(client: OpenAI, batch: Batch) -> dict[str, str]:
+def answers(client: OpenAI, batch: Batch) -> Bodies:
     assert batch.output_file_id is not None
-    lines = map(json.loads, client.files.content(batch.output_file_id).text.splitlines())
-    return {
-        g["custom_id"]: g["response"]["body"]["choices"][0]["message"]["content"] for g in lines
-    }
+    return bodies_by_id(client.files.content(batch.output_file_id).text)
 
 
-def test_a_batch_survives_its_engine_and_costs_nothing_again(
-    fabric: SharedFabric, tmp_path: Path
+LINES = [line(i, q) for i, q in enumerate(QUESTIONS)]
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Bodies:
+    """What vLLM's own command answers; it ends before the fabric loads the same model."""
+    folder = tmp_path_factory.mktemp("run-batch")
+    return vllm_run_batch(builtin_model(folder), LINES, folder)
+
+
+def test_a_batch_survives_its_engine_equals_run_batch_and_costs_nothing_again(
+    theirs: Bodies, fabric: SharedFabric, tmp_path: Path
 ) -> None:
     known = owner(fabric.folder)
     client = OpenAI(base_url=f"{known['url']}/openai/v1", api_key=known["token"])
-    text = "".join(json.dumps(line(i, q)) + "\n" for i, q in enumerate(QUESTIONS))
+    text = "".join(json.dumps(one) + "\n" for one in LINES)
     file = client.files.create(file=("in.jsonl", text.encode()), purpose="batch")
     batch = run_batch(client, file.id)
     until(lambda: hosts_of(fabric.up.process.pid), within_s=WITHIN_S)
@@ -64,7 +74,7 @@ def test_a_batch_survives_its_engine_and_costs_nothing_again(
     assert (done.request_counts.completed, done.request_counts.failed) == (len(QUESTIONS), 0)
     found = answers(client, done)
     assert found.keys() == {f"q{i}" for i in range(len(QUESTIONS))}
-    assert all(found.values())
+    assert said(found) == said(theirs)
     again = completed(client, run_batch(client, file.id))
     assert answers(client, again) == found
     run = fabric.call("GET", f"/v1/runs/{again.id.replace('_', '-')}")

@@ -1,14 +1,23 @@
 """A pool never takes a worker away that has a replica of a service, and grows for replicas."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.flowmesh_core.machine.test_serving import planned, replica, state_of
+from tests.flowmesh_operator import pool_in_virtual_time
 from tests.flowmesh_operator.pool_in_virtual_time import Sim
 
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 
-@pytest.mark.parametrize("seed", range(6))
-def test_under_random_loads_no_worker_with_a_replica_is_removed(seed: int) -> None:
+
+def check_that_workers_with_replicas_stay(*seeds: int) -> None:
+    """Runs a pool under random loads; fails where it removes a worker that has a replica."""
+    for seed in seeds:
+        _run_pool(seed)
+
+
+def _run_pool(seed: int) -> None:
     rng = random.Random(seed)
     sim = Sim(
         maximum=rng.randrange(2, 5),
@@ -41,6 +50,23 @@ def test_under_random_loads_no_worker_with_a_replica_is_removed(seed: int) -> No
     sim.world.serves(newest)
     sim.run(120)
     assert sim.pods == {}
+
+
+@pytest.mark.parametrize("seed", [*range(6), FRESH])
+def test_under_random_loads_no_worker_with_a_replica_is_removed(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    check_that_workers_with_replicas_stay(seed)
+
+
+def test_a_scaler_that_does_not_see_replicas_removes_their_workers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen = pool_in_virtual_time.worker_seen
+    monkeypatch.setattr(
+        pool_in_virtual_time, "worker_seen", lambda worker: seen(replace(worker, replicas=0))
+    )
+    with pytest.raises(AssertionError, match="was taken away while it served"):
+        check_that_workers_with_replicas_stay(*range(6))
 
 
 def test_a_pool_grows_from_zero_for_a_service_and_says_why() -> None:

@@ -1,14 +1,20 @@
 """Runs the attempts of ``llm.generate`` alone and with calls beside them, in one process.
 
-Prints, as JSON, the texts of the batch alone, beside calls, and beside calls whose sampling
-parameters are not rewritten (the sabotage: it must change the texts).
+Prints, as JSON, the rows of the batch alone, beside calls, and beside calls whose sampling
+parameters are not rewritten (the sabotage: it must change the rows). Where the key-value cache has
+a few blocks only, calls take those of the batch's requests, which vLLM preempts and computes again.
 """
 
 import asyncio
 import contextlib
+import ctypes
 import itertools
 import json
+import multiprocessing
 import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +29,11 @@ from flowmesh_worker.engine_api import (
     TreeInput,
     Work,
 )
-from flowmesh_worker.engines.llm import openai_serving
+from flowmesh_worker.engines.llm import openai_serving, vllm_backend
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 
-_EVERY_S = 0.05
-_ROWS = [{"p": f"{number} the quick brown fox"} for number in range(12)]
+_FOXES = 92
+"""With so many words a call fills a block of the cache and, before its end, begins another."""
 _SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 _JSON = {"type": "json_schema", "json_schema": {"name": "n", "schema": _SCHEMA}}
 KINDS: dict[str, dict[str, Any]] = {
@@ -42,9 +48,67 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
-async def batch(engine: LlmGenerate, folder: Path, number: int) -> list[str]:
-    """Returns the texts of one action."""
-    manifest, blobs = as_single_chunk(_ROWS)
+@dataclass(frozen=True)
+class Load:
+    """How much an engine gets.
+
+    Attributes:
+        memory_mib: of its host, which leaves the key-value cache what the model does not need.
+        rows: of the batch.
+        clients: of calls; each makes its next one, of the next kind, when the last has ended.
+    """
+
+    memory_mib: int
+    rows: int
+    clients: int
+
+
+LOADS = {
+    "roomy": Load(2048, rows=64, clients=16),
+    # Eight blocks. More clients would keep the batch, whose priority is lower, from its end.
+    "tight": Load(1101, rows=12, clients=3),
+}
+
+
+class Preemptions:
+    """Counts the attempts' and the calls' requests that vLLM's scheduler preempts.
+
+    It does so in the engine core's process, which is forked from this one.
+    """
+
+    def __init__(self) -> None:
+        self._counts = {name: multiprocessing.Value(ctypes.c_int64) for name in ("batch", "calls")}
+
+    def count_in(self, start: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns a function that starts an engine whose preemptions are counted."""
+
+        def started(*given: Any) -> Any:
+            from vllm.v1.core.sched.scheduler import Scheduler
+
+            preempt = Scheduler._preempt_request
+
+            def counted(scheduler: Any, request: Any, *more: Any, **named: Any) -> None:
+                name = "batch" if request.request_id.startswith("batch-") else "calls"
+                self._counts[name].value += 1
+                preempt(scheduler, request, *more, **named)
+
+            Scheduler._preempt_request = counted
+            return start(*given)
+
+        return started
+
+    def take(self) -> dict[str, int]:
+        """Returns how many there were since the last time."""
+        found = {name: count.value for name, count in self._counts.items()}
+        for count in self._counts.values():
+            count.value = 0
+        return found
+
+
+async def batch(engine: LlmGenerate, folder: Path, number: int, load: Load) -> list[dict[str, Any]]:
+    """Returns the rows of one action."""
+    given = [{"p": f"{row} the quick brown fox"} for row in range(load.rows)]
+    manifest, blobs = as_single_chunk(given)
     files = tuple(blobs[chunk.blob] for chunk in manifest.chunks)
     params = {"prompt": "{{ p }}", "temperature": 0.7, "maxTokens": 96, "samples": 2, "seed": 7}
     name = f"batch-{number}"
@@ -53,12 +117,13 @@ async def batch(engine: LlmGenerate, folder: Path, number: int) -> list[str]:
     result = await engine.run(work, lambda *_: None)
     output = result.outputs["rows"]
     assert isinstance(output, Rows)
-    return [row["completion"] for row in output.rows]
+    return [dict(row) for row in output.rows]
 
 
 async def call(engine: LlmGenerate, number: int, kind: str) -> None:
     """Makes one call; of the kind ``cancelled`` the client leaves after two events."""
-    body = {"messages": [{"role": "user", "content": f"fox {number}"}], "max_tokens": 12}
+    content = f"{number}{' fox' * (_FOXES if number % 2 else 1)}"
+    body = {"messages": [{"role": "user", "content": content}], "max_tokens": 12}
     asked = ServingCall(f"c{number}", CHAT, "m", {**body, **KINDS[kind]}, "", 1 << 30, number)
     if kind != "cancelled":
         answer = await engine.answer(asked)
@@ -73,33 +138,43 @@ async def call(engine: LlmGenerate, number: int, kind: str) -> None:
                 return
 
 
-async def beside(engine: LlmGenerate, folder: Path, number: int) -> tuple[list[str], int]:
-    """Returns the texts of an action with 20 calls a second beside it, and how many there were."""
-    running = asyncio.ensure_future(batch(engine, folder, number))
-    calls = []
-    for count, kind in enumerate(itertools.cycle(KINDS), number * 10_000):
-        if running.done():
-            break
-        calls.append(asyncio.create_task(call(engine, count, kind)))
-        await asyncio.sleep(_EVERY_S)
-    await asyncio.gather(*calls)
-    return await running, len(calls)
+async def beside(
+    engine: LlmGenerate, folder: Path, number: int, load: Load
+) -> tuple[list[dict[str, Any]], Counter[str]]:
+    """Returns the rows of an action beside calls, and how many of each kind ended during it."""
+    running = asyncio.ensure_future(batch(engine, folder, number, load))
+    # With an odd number of them in turn, each kind has long prompts and short ones.
+    kinds = zip(itertools.count(number * 100_000), itertools.cycle([*KINDS, ""]))
+    ended = Counter(dict.fromkeys(KINDS, 0))
+
+    async def client() -> None:
+        while not running.done():
+            count, kind = next(kinds)
+            if kind:
+                await call(engine, count, kind)
+                ended[kind] += not running.done()
+
+    await asyncio.gather(*(client() for _ in range(load.clients)))
+    return await running, ended
 
 
-async def main(model: Path, folder: Path) -> dict[str, Any]:
-    engine = LlmGenerate()
+async def main(model: Path, folder: Path, load: Load) -> dict[str, Any]:
+    engine, preemptions = LlmGenerate(), Preemptions()
+    vllm_backend.start_async_llm = preemptions.count_in(vllm_backend.start_async_llm)
     params = {"dtype": "float32", "batchInvariant": True, "implementation": "vllm"}
-    settings = HostSettings((), 2048, 2, params, folder)
+    settings = HostSettings((), load.memory_mib, 2, params, folder)
     await engine.load({"model": TreeInput("0" * 64, model)}, settings)
-    alone = await batch(engine, folder, 1)
-    again, calls = await beside(engine, folder, 2)
+    found: dict[str, Any] = {"alone": await batch(engine, folder, 1, load)}
+    found["preempted alone"] = preemptions.take()
+    found["beside"], found["calls"] = await beside(engine, folder, 2, load)
+    found["preempted beside"] = preemptions.take()
     openai_serving.with_generator = lambda params: params
-    spoiled, _ = await beside(engine, folder, 3)
+    found["spoiled"], _ = await beside(engine, folder, 3, load)
     await engine.close()
-    return {"alone": alone, "beside": again, "calls": calls, "spoiled": spoiled}
+    return found
 
 
 if __name__ == "__main__":
     Path(sys.argv[2]).mkdir()
-    found = asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    found = asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2]), LOADS[sys.argv[4]]))
     Path(sys.argv[3]).write_text(json.dumps(found))

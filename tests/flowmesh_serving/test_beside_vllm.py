@@ -110,23 +110,30 @@ def alike(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-async def answers(client: openai.AsyncOpenAI) -> dict[str, Any]:
-    """Returns every answer without ids and times; of a stream, its text and end."""
+async def answers(client: openai.AsyncOpenAI, model: str = MODEL, **fixed: Any) -> dict[str, Any]:
+    """Returns every answer without ids and times; of a stream, its text and end.
+
+    Args:
+        client: of the server.
+        model: its name there.
+        fixed: parameters of all requests, but for those that set them; ``FIXED`` without any.
+    """
+    fixed = fixed or FIXED
     found: dict[str, Any] = {}
     messages = says("the quick brown fox")
     for number, more in enumerate(CHATS):
         chat: Any = await client.chat.completions.create(
-            model=MODEL, messages=messages, **(FIXED | more)
+            model=model, messages=messages, **(fixed | more)
         )
         found[f"chat {number}"] = plain(chat)
         if more.get("n", 1) == 1:
             options = {"include_usage": True}
             stream: Any = await client.chat.completions.create(
-                model=MODEL,
+                model=model,
                 messages=messages,
                 stream=True,
                 stream_options=options,
-                **(FIXED | more),
+                **(fixed | more),
             )
             chunks = [plain(chunk) async for chunk in stream]
             found[f"chat stream {number}"] = joined(chunks, "delta", "content")
@@ -134,17 +141,17 @@ async def answers(client: openai.AsyncOpenAI) -> dict[str, Any]:
             assert chunks[-1]["usage"]["total_tokens"] == chat.usage.total_tokens
     for number, more in enumerate(WITH_TOOLS):
         chat = await client.chat.completions.create(
-            model=MODEL, messages=messages, **(FIXED | more)
+            model=model, messages=messages, **(fixed | more)
         )
         for call in chat.choices[0].message.tool_calls or ():
             call.id = ""  # random
         found[f"tools {number}"] = plain(chat)
     for number, more in enumerate(COMPLETIONS):
-        whole: Any = await client.completions.create(model=MODEL, prompt="the", **(FIXED | more))
+        whole: Any = await client.completions.create(model=model, prompt="the", **(fixed | more))
         found[f"completion {number}"] = plain(whole)
         if more.get("n", 1) == 1:
             stream = await client.completions.create(
-                model=MODEL, prompt="the", stream=True, **(FIXED | more)
+                model=model, prompt="the", stream=True, **(fixed | more)
             )
             chunks = [plain(chunk) async for chunk in stream]
             assert all(chunk["choices"] for chunk in chunks)  # no usage that was not asked for
@@ -217,7 +224,9 @@ async def test_embeddings_equal_those_of_vllm_serve(tiny_model: Path, tmp_path: 
 
 
 @asynccontextmanager
-async def vllm_serve(model: Path, log: Path, *more: str) -> AsyncIterator[openai.AsyncOpenAI]:
+async def vllm_serve(
+    model: Path, log: Path, *more: str, name: str = MODEL, kv_cache_mib: int = 64
+) -> AsyncIterator[openai.AsyncOpenAI]:
     """Runs vLLM's own server with the options that engine hosts use on a CPU, and more."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -225,9 +234,9 @@ async def vllm_serve(model: Path, log: Path, *more: str) -> AsyncIterator[openai
     command = [
         # What `vllm serve` runs; the command itself looks for a distribution of another name.
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
-        *("--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port)),
+        *("--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)),
         *("--dtype", "float32", "--enforce-eager", "--no-enable-chunked-prefill"),
-        *("--max-num-seqs", str(SEQUENCES_CPU), "--kv-cache-memory-bytes", str(64 << 20)),
+        *("--max-num-seqs", str(SEQUENCES_CPU), "--kv-cache-memory-bytes", str(kv_cache_mib << 20)),
         *("--structured-outputs-config", '{"backend":"xgrammar","disable_any_whitespace":true}'),
         *more,
     ]

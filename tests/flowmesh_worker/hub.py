@@ -5,6 +5,7 @@ redirect, small ones through a relative redirect, and shows gated repositories t
 """
 
 import asyncio
+import hashlib
 import io
 import json
 import threading
@@ -188,6 +189,8 @@ class Hub:
         authorised = request.headers.get("Authorization", "")
         self.asked.append(("hub", raw, authorised))
         match raw.strip("/").split("/"):
+            case ["api", "models", org, name, "tree", revision, *_]:
+                return self._tree(_found(org, name, authorised), unquote(revision))
             case ["api", "datasets" | "models", org, name, *more]:
                 revision = unquote(more[1]) if more else "main"
                 sizes = request.query.get("blobs") == "true"
@@ -196,9 +199,14 @@ class Hub:
                 repository = _found(org, name, authorised)
                 at = self.commit_of(repository, unquote(revision))
                 return self._file(repository, at, unquote("/".join(file)))
+            case [org, name, "resolve", revision, *file]:
+                repository = _found(org, name, authorised)
+                at = self.commit_of(repository, unquote(revision))
+                return self._file(repository, at, unquote("/".join(file)))
             case ["cache", org, name, at, *file]:
                 repository = f"{unquote(org)}/{unquote(name)}"
-                return web.Response(body=REPOSITORIES[repository][at][unquote("/".join(file))])
+                body = REPOSITORIES[repository][at][unquote("/".join(file))]
+                return web.Response(body=body, headers={"X-Repo-Commit": at, "ETag": _etag(body)})
         raise web.HTTPNotFound
 
     async def store(self, request: web.Request) -> web.StreamResponse:
@@ -215,12 +223,25 @@ class Hub:
         about = {"id": repository, "sha": at, "siblings": files}
         return web.json_response(about if card is None else {**about, "cardData": card})
 
+    def _tree(self, repository: str, revision: str) -> web.Response:
+        held = REPOSITORIES[repository][self.commit_of(repository, revision)]
+        return web.json_response(
+            [
+                {"type": "file", "path": path, "size": len(content), "oid": _etag(content)[1:-1]}
+                for path, content in held.items()
+            ]
+        )
+
     def _file(self, repository: str, at: str, file: str) -> web.Response:
         if file not in REPOSITORIES[repository][at]:
             raise web.HTTPNotFound(headers={"X-Error-Code": "EntryNotFound"})
         if file.endswith(".parquet"):
             raise web.HTTPFound(f"{self._store_url}/{repository}/{at}/{file}")
         raise web.HTTPTemporaryRedirect(f"/cache/{repository}/{at}/{file}")
+
+
+def _etag(content: bytes) -> str:
+    return f'"{hashlib.sha1(content).hexdigest()}"'
 
 
 def _found(org: str, name: str, authorised: str) -> str:

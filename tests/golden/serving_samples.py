@@ -75,7 +75,7 @@ TO_ROUTER: dict[str, Any] = {
         dropped_values={"stale": 1},
         times={"team-a/ask/llm/r1/0": serving.CallTimes(3, 0.5, 0.25, 2, 5)},
     ),
-    "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n"),
+    "piece": serving.Piece(call_id="c1", data=b"data: {}\n\n", version=2),
     "call ended": serving.CallEnded(
         call_id="c1",
         outcome="failed",

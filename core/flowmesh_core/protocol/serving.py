@@ -237,10 +237,16 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class Piece(msgspec.Struct, frozen=True, array_like=True, tag="piece"):
-    """The next bytes of a stream."""
+    """The next bytes of a stream.
+
+    Attributes:
+        version: of the route by which a request to a service with stages streams; 0 for a call, and
+            from hubs that do not say it.
+    """
 
     call_id: str
     data: bytes
+    version: int = 0
 
 
 class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):

@@ -170,8 +170,9 @@ class StagedRequests:
     def reply(self, link: HubLink, message: Piece | StageValue | StageFailed) -> Defect:
         """Deals with a frame of a request.
 
-        Frames of requests that have ended are ignored, and so is a value or failure of a stage, or
-        a piece, from another hub than that which the route gives the stage to.
+        Frames of requests that have ended are ignored, those of a route that was replaced, and so
+        is a value or failure of a stage, or a piece, from another hub than that which the route
+        gives the stage to.
         """
         request_id = message.call_id if isinstance(message, Piece) else message.request_id
         pending = self._pending.get(request_id)
@@ -201,6 +202,9 @@ class StagedRequests:
 
     @staticmethod
     def _stream(pending: PendingRequest, piece: Piece) -> Defect:
+        # The hub may have sent it before it was told that the request is routed anew, to it again.
+        if piece.version not in (0, pending.run.route.version):
+            return Defect.NOT_ITS_CALL
         # An engine host sends while it has credit: only its last piece may be beyond it.
         if not pending.run.stream or pending.unread_bytes >= CREDIT_BYTES:
             return Defect.BREACH

@@ -13,6 +13,7 @@ from flowmesh_core.autoscaling.pool_size import PoolSizer
 from flowmesh_core.graph.plan import Resources
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine import events as e
+from flowmesh_core.machine import fleet_snapshot
 from flowmesh_core.machine.fleet_snapshot import snapshot
 from flowmesh_core.machine.serving import plan_is_current
 from flowmesh_core.protocol.messages import (
@@ -23,6 +24,7 @@ from flowmesh_core.protocol.messages import (
     ServingReplicaState,
 )
 
+FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 ROUTERS = (RouterAddress("unix:/run/router"),)
 HOUR_S = 3600.0
 
@@ -121,8 +123,13 @@ def test_a_replica_that_a_worker_refuses_takes_no_memory() -> None:
     assert free_mib(world) == 4096
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_placement_never_takes_the_memory_of_a_replica(seed: int) -> None:
+def check_that_memory_of_replicas_is_kept(*seeds: int) -> None:
+    """Places random work beside replicas; fails where both need more than a worker has."""
+    for seed in seeds:
+        _place_beside_replicas(seed)
+
+
+def _place_beside_replicas(seed: int) -> None:
     rng, world = random.Random(seed), World()
     names = ["w", "v", "u"]
     world.join(*names, replicas=())
@@ -141,10 +148,24 @@ def test_placement_never_takes_the_memory_of_a_replica(seed: int) -> None:
                 states = [state_of(r, rng.choice(("loading", "ready"))) for r in where[name]]
                 world.serves(name, *states)
             hosts = {a.signature: a.memory_mib for a in world.held.get(name, {}).values()}
-            assert sum(hosts.values()) + pinned[name] <= 4096
+            assert sum(hosts.values()) + pinned[name] <= 4096, "memory was given away"
         for attempt in world.attempts():
             if rng.random() < 0.5:
                 world.finish(attempt.attempt_id)
+
+
+@pytest.mark.parametrize("seed", [*range(20), FRESH])
+def test_placement_never_takes_the_memory_of_a_replica(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
+    check_that_memory_of_replicas_is_kept(seed)
+
+
+def test_a_placement_that_does_not_see_replicas_takes_their_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fleet_snapshot.serving, "pinned_mib", lambda _: {})
+    with pytest.raises(AssertionError, match="memory was given away"):
+        check_that_memory_of_replicas_is_kept(*range(20))
 
 
 def test_attempts_join_the_instance_of_a_replica_on_a_worker_that_is_full() -> None:
@@ -292,8 +313,9 @@ def test_a_worker_cannot_charge_a_service_for_a_replica_that_it_was_not_given() 
     assert world.machine.state.book.fabric_nanousd == PRICE * 100 // 3600
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", [*range(20), FRESH])
 def test_receipts_services_and_fabric_are_the_bill_at_all_times(seed: int) -> None:
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
     rng, world = random.Random(seed), World()  # every event checks the sums
     names = ["w", "v"]
     world.join(*names, replicas=())

@@ -310,7 +310,8 @@ class StageRequests:
 
     def _replied(self, request: StagedRequest, chain: StageChain, message: ToCaller) -> None:
         if isinstance(message, Piece):
-            request.link.send(Piece(request.run.request_id, message.data))
+            piece = Piece(request.run.request_id, message.data, request.version)
+            request.link.send(piece)
             return
         request.calls.pop(chain.stages[0].name, None)
         if isinstance(message, CallRefused):

@@ -1,15 +1,10 @@
 """The engine ``llm.openai``: rows of requests, compared with ``vllm run-batch``."""
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from conftest import program
+from tests.vllm_run_batch import said, vllm_run_batch
 
 pytestmark = [pytest.mark.nightly, pytest.mark.model]
 
@@ -57,32 +52,12 @@ def responses(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_greedy_answers_are_those_of_vllm_run_batch(
-    answers: Any, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answers: Any, tiny_model: Path, tmp_path: Path
 ) -> None:
-    # Threads that vLLM binds to cores wait for each other on a busy machine.
-    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    lines = [
-        {"custom_id": str(i), "method": "POST", "url": r["url"], "body": {**r["body"]}}
-        for i, r in enumerate(GREEDY)
-    ]
-    for line in lines:
-        del line["body"]["model"]
-    source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    source.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    own = ["--model", str(tiny_model), "--dtype", "float32", "--max-model-len", "512"]
-    small = ["--enforce-eager", "--kv-cache-memory-bytes", str(64 << 20), "--max-num-seqs", "8"]
-    files = ["-i", str(source), "-o", str(output)]
-    program("-m", "vllm.entrypoints.openai.run_batch", *files, *own, *small)
-    theirs = {
-        r["custom_id"]: r["response"] for r in map(json.loads, output.read_text().splitlines())
-    }
+    lines = [{"custom_id": str(i), **given} for i, given in enumerate(GREEDY)]
+    theirs = said(vllm_run_batch(tiny_model, lines, tmp_path))
     ours = [r for a in answers[0] for r in responses(a)]
-    assert len(ours) == len(GREEDY)
-    for number, mine in enumerate(ours):
-        other = theirs[str(number)]["body"]
-        assert mine["body"]["choices"] == other["choices"]
-        assert mine["body"]["usage"] == other["usage"]
+    assert said({str(i): r["body"] for i, r in enumerate(ours)}) == theirs
 
 
 def test_a_wrong_row_is_a_response_with_its_error_and_the_others_are_answered(answers: Any) -> None:

@@ -54,3 +54,34 @@ def test_tokens_equal_those_of_vllm() -> None:
     assert len(found) == 60
     assert all(theirs == ours for theirs, ours in found)
     assert len({str(ours) for _, ours in found}) == 60
+
+
+RANKS = """
+import json
+import torch
+from torch._dynamo.utils import counters
+from vllm.v1.sample.sampler import Sampler
+from flowmesh_worker.engines.llm import sampler_cpu
+
+sampler_cpu.use_on_cpu()
+logprobs = torch.randn(4, 500, generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+tokens = torch.tensor([3, 77, 250, 499])
+found = Sampler.gather_logprobs(logprobs, 2, tokens).selected_token_ranks.tolist()
+order = logprobs.argsort(-1, descending=True)
+ranks = [int((row == token).nonzero()) + 1 for row, token in zip(order, tokens)]
+print(json.dumps({"found": found, "ranks": ranks, "compiled": counters["stats"]["unique_graphs"]}))
+"""
+
+
+def test_log_probabilities_start_no_compiler() -> None:
+    """The compiler's memory would count as the engine's, whose host would be killed for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", RANKS],
+        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert (found["found"], found["compiled"]) == (found["ranks"], 0)

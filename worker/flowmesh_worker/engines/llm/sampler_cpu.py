@@ -3,14 +3,20 @@
 All requests of our engines have a generator, and greedy ones are sampled with ``top_k=1`` (see
 :mod:`openai_serving`). vLLM (0.27.1) draws a number for each word of the vocabulary twice then, on
 one core: for the whole batch, and again for each request. Here a greedy request takes the most
-likely word, and the others draw once, from their generators. Tokens are the same. ``use_on_cpu``
-replaces vLLM's function before the engine's process is forked.
+likely word, and the others draw once, from their generators. Tokens are the same.
+
+The rank of a token, which log-probabilities need, is counted by a function that vLLM compiles when
+it is first called: a C++ compiler would run in the engine's process for seconds, and its memory
+would count as that of the host, which is killed beyond its reservation.
+
+``use_on_cpu`` replaces vLLM's functions before the engine's process is forked.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 import torch
+from vllm.v1.sample import sampler
 from vllm.v1.sample.ops import topk_topp_sampler
 from vllm.v1.sample.ops.topk_topp_sampler import TopKTopPSampler
 
@@ -67,6 +73,17 @@ def _drawn(
     return tokens
 
 
+def ranks(logprobs: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """Returns the rank of a word in each row: what vLLM's ``batched_count_greater_than`` returns.
+
+    Args:
+        logprobs: [rows, words].
+        chosen: [rows, 1], the log-probabilities of the words.
+    """
+    return (logprobs >= chosen).sum(-1)
+
+
 def use_on_cpu() -> None:
-    """Has engines of this process, and of those forked from it, sample with :func:`sample`."""
+    """Has engines of this process, and of those forked from it, use these functions."""
     TopKTopPSampler.forward_cpu = sample
+    sampler.batched_count_greater_than = ranks
