@@ -206,7 +206,7 @@ class StreamNetwork:
         run = RunStages(request_id, "", UNROUTED, b"{}", 60_000, 0, "team-a", 1, stream=True)
         try:
             client.pending = self.router.begin(
-                SERVICE, GRAPH, run, lambda event: self._happened(client, event)
+                SERVICE, GRAPH, run, lambda event: self._happened(client, event), {}
             )
         except OpenAiError as error:
             client.end = error.code or "refused"

@@ -124,7 +124,12 @@ class RecordedRequests(StagedRequests):
         self.log.peers = self._peers
 
     def begin(
-        self, service: str, graph: LoadedGraph, run: RunStages, on_event: Callable[[Event], None]
+        self,
+        service: str,
+        graph: LoadedGraph,
+        run: RunStages,
+        on_event: Callable[[Event], None],
+        keys: Mapping[str, str],
     ) -> PendingRequest:
         def happened(event: Event) -> None:
             self.log.did("event", run.request_id, event)
@@ -134,12 +139,12 @@ class RecordedRequests(StagedRequests):
 
         def begun() -> PendingRequest:
             try:
-                return act(service, graph, run, happened)
+                return act(service, graph, run, happened, keys)
             except OpenAiError as error:
                 log.did("refused", run.request_id, error.code)
                 raise
 
-        made: PendingRequest = log.given(begun, "begin", service, graph, run)
+        made: PendingRequest = log.given(begun, "begin", service, graph, run, keys)
         return made
 
     def end(self, pending: PendingRequest) -> None:
@@ -224,8 +229,8 @@ class ReplayedRouter:
                 self._staged.lost(self._link(link))
             case "frame", (link, message):
                 self._staged.reply(self._link(link), message)
-            case "begin", (service, graph, run):
-                self._begin(service, graph, run)
+            case "begin", (service, graph, run, keys):
+                self._begin(service, graph, run, keys)
             case "end", (request_id,):
                 self._staged.end(self._pending[request_id])
             case "credit", (request_id, size):
@@ -234,11 +239,13 @@ class ReplayedRouter:
                 raise AssertionError(entry.kind)
         return list(self._sent)
 
-    def _begin(self, service: str, graph: LoadedGraph, run: RunStages) -> None:
+    def _begin(
+        self, service: str, graph: LoadedGraph, run: RunStages, keys: Mapping[str, str]
+    ) -> None:
         name = run.request_id
         try:
             self._pending[name] = self._staged.begin(
-                service, graph, run, lambda event: self._happened(name, event)
+                service, graph, run, lambda event: self._happened(name, event), keys
             )
         except OpenAiError as error:
             self._sent.append(("refused", name, error.code))

@@ -76,14 +76,18 @@ async def test_a_router_and_a_host_that_choose_otherwise_are_noticed() -> None:
     world = await recorded(1)
 
     def last(
-        graph: Any, options: Mapping[str, Sequence[Any]], version: int, avoided: Any
+        graph: Any,
+        options: Mapping[str, Sequence[Any]],
+        version: int,
+        avoided: Any,
+        keys: Any,
     ) -> route.RequestRoute:
         """Takes the option of the highest load."""
         turned = {
             name: [type(o)(o.replica_id, o.worker, -o.load, -o.weight) for o in some]
             for name, some in options.items()
         }
-        return route.route_request(graph, turned, version, avoided)
+        return route.route_request(graph, turned, version, avoided, keys)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(staged_requests, "route_request", last)
