@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from flowmesh_sim.serving.image_device import Served
+from flowmesh_sim.serving.batch_schedulers import DECODE, DENOISE
+from flowmesh_sim.serving.image_device import Execute, Served
 from flowmesh_sim.serving.image_requests import ENCODE_S, ImageModel, ImageRequest
 
 
@@ -19,14 +20,20 @@ class _Batch(NamedTuple):
 
 
 def serve_by_clockwork(
-    requests: Sequence[ImageRequest], model: ImageModel, cap: int, *, pads: bool
+    requests: Sequence[ImageRequest],
+    model: ImageModel,
+    cap: int,
+    execute: Execute,
+    *,
+    pads: bool,
 ) -> Served:
     """Serves requests; each time the batch with the earliest latest start runs.
 
     Args:
         requests: by time of arrival.
-        model: the times.
+        model: the times that it expects.
         cap: the largest batch.
+        execute: runs each step of a batch.
         pads: whether a batch may hold different step counts, and runs as long as the longest.
     """
     arriving = deque(requests)
@@ -46,11 +53,18 @@ def serve_by_clockwork(
             _feasible(waiting, model, cap, now_s, pads=pads), key=lambda b: b.latest_start_s
         )
         batches, members = batches + 1, members + len(batch.members)
-        now_s += _seconds(model, batch.steps, len(batch.members))
+        now_s += _taken_s(execute, batch)
         in_time += sum(now_s <= r.deadline_s for r in batch.members)
         done = {r.id for r in batch.members}
         waiting = [r for r in waiting if r.id not in done]
     return Served(in_time, dropped, members / max(batches, 1))
+
+
+def _taken_s(execute: Execute, batch: _Batch) -> float:
+    size = len(batch.members)
+    return (
+        ENCODE_S + sum(execute(DENOISE, size) for _ in range(batch.steps)) + execute(DECODE, size)
+    )
 
 
 def _seconds(model: ImageModel, steps: int, size: int) -> float:

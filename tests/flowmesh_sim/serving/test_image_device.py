@@ -79,15 +79,17 @@ def test_every_request_is_answered_or_dropped() -> None:
 
 def test_clockwork_batches_unequal_step_counts_only_if_it_pads() -> None:
     requests = [ImageRequest("a", 0.0, 6.0, 2), ImageRequest("b", 0.0, 6.0, 3)]
-    assert serve_by_clockwork(requests, MODEL, 2, pads=False).in_time == 1
-    assert serve_by_clockwork(requests, MODEL, 2, pads=True).in_time == 2
+    assert serve_by_clockwork(requests, MODEL, 2, profiled(MODEL), pads=False).in_time == 1
+    assert serve_by_clockwork(requests, MODEL, 2, profiled(MODEL), pads=True).in_time == 2
 
 
 def test_batches_of_unequal_requests_are_three_times_those_of_clockwork() -> None:
     model = published_model(SMALL)
     requests = image_requests(model, 4.0, 2.0, 3.0)[:150]
     ours = serve(requests, model, FlowMeshScheduler(model), profiled(model), 3.0)
-    clockwork, padding = (serve_by_clockwork(requests, model, 9, pads=p) for p in (False, True))
+    clockwork, padding = (
+        serve_by_clockwork(requests, model, 9, profiled(model), pads=p) for p in (False, True)
+    )
     assert ours.mean_batch >= 3 * clockwork.mean_batch
     assert ours.in_time > padding.in_time > clockwork.in_time
 

@@ -17,7 +17,12 @@ from statistics import median
 import numpy as np
 
 from flowmesh_core.serving.profile import BatchProfile
-from flowmesh_sim.paper.serving.neustream_replay import SMALL, Point, published_model
+from flowmesh_sim.paper.serving.neustream_replay import (
+    SMALL,
+    Point,
+    clockwork_cap,
+    published_model,
+)
 from flowmesh_sim.serving.batch_schedulers import (
     DECODE,
     DECODE_CAP,
@@ -26,6 +31,7 @@ from flowmesh_sim.serving.batch_schedulers import (
     MARGIN_S,
     BatchScheduler,
 )
+from flowmesh_sim.serving.clockwork import serve_by_clockwork
 from flowmesh_sim.serving.image_device import Served, serve
 from flowmesh_sim.serving.image_requests import ImageModel, ImageRequest, image_requests
 
@@ -121,3 +127,8 @@ class Twin:
         return serve(
             self.requests(point), self.model, make(self.model), self.kernel.execute, point.scale
         )
+
+    def serve_by_clockwork(self, point: Point) -> Served:
+        """Serves a point's requests with real batches of equal step counts, whole requests each."""
+        cap, execute = clockwork_cap(point), self.kernel.execute
+        return serve_by_clockwork(self.requests(point), self.model, cap, execute, pads=False)

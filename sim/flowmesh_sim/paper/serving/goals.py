@@ -106,14 +106,20 @@ def advantage(replay: Replay, fresh: Sequence[Counts]) -> list[ReplayGoal]:
 
 def twin_goals(counts: Mapping[Point, TwinCounts]) -> list[ReplayGoal]:
     """Compares NeuStream's scheduler with real batches and the logs (goal N10 of the design)."""
-    errors = [_outside(p.neustream_logs, c.neustream) for p, c in counts.items()]
+    neustream = [_outside(p.neustream_logs, c.neustream) for p, c in counts.items()]
+    clockwork = [
+        _outside(p.clockwork_logs, c.clockwork)
+        for p, c in counts.items()
+        if p.sweep == "rate" and p.rate >= HIGH_RATES_FROM
+    ]
     return [
         ReplayGoal(
-            f"real batches against the logs: NeuStream, {len(errors)} points",
+            f"real batches against the logs: {name}, {len(errors)} points",
             f"≤ {TWIN_ERROR_MAX} of {REQUESTS} outside the logs",
             f"most {max(errors)}",
             max(errors) <= TWIN_ERROR_MAX,
         )
+        for name, errors in (("NeuStream", neustream), ("Clockwork", clockwork))
     ]
 
 

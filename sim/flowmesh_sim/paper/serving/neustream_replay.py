@@ -119,8 +119,8 @@ def simulate(point: Point, seed: int = 0) -> Counts:
     return Counts(
         serve(requests, model, FlowMeshScheduler(model), execute, point.scale).in_time,
         serve(requests, model, neustream_scheduler(point, model), execute, point.scale).in_time,
-        serve_by_clockwork(requests, model, cap, pads=False).in_time,
-        serve_by_clockwork(requests, model, cap, pads=True).in_time,
+        serve_by_clockwork(requests, model, cap, execute, pads=False).in_time,
+        serve_by_clockwork(requests, model, cap, execute, pads=True).in_time,
     )
 
 

@@ -15,3 +15,4 @@ class TwinCounts:
 
     flowmesh: int
     neustream: int
+    clockwork: int

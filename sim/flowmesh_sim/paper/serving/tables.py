@@ -44,17 +44,18 @@ def twin(run: TwinRun) -> str:
             f"{point.cv:g}",
             _logs(point.neustream_logs),
             str(found.neustream),
+            _logs(point.clockwork_logs),
+            str(found.clockwork),
             str(found.flowmesh),
         )
         for point, found in run.counts.items()
     ]
+    heads = ("NeuStream, logs", "NeuStream here", "Clockwork, logs", "Clockwork here")
     text = (
         f"A batch of 20 took {grows:.2f} times as long as a batch of 1. The process had "
         f"{run.core_share:.0%} of a core."
     )
-    return f"{text}\n\n" + table(
-        ("requests/s", "cv", "NeuStream, logs", "NeuStream here", "FlowMesh here"), rows
-    )
+    return f"{text}\n\n" + table(("requests/s", "cv", *heads, "FlowMesh here"), rows)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -44,7 +44,7 @@ class TwinRun:
 
 
 def run_twin(points: Sequence[Point], print_line: Callable[[str], None]) -> TwinRun:
-    """Measures the kernel, then serves every point with both schedulers.
+    """Measures the kernel, then serves every point with each scheduler.
 
     Args:
         points: the loads.
@@ -56,7 +56,8 @@ def run_twin(points: Sequence[Point], print_line: Callable[[str], None]) -> Twin
     for point in points:
         ours = twin.serve(point, partial(FlowMeshScheduler, margin_s=twin.margin_s))
         theirs = twin.serve(point, partial(neustream_scheduler, point, margin_s=twin.margin_s))
-        counts[point] = TwinCounts(ours.in_time, theirs.in_time)
+        whole = twin.serve_by_clockwork(point)
+        counts[point] = TwinCounts(ours.in_time, theirs.in_time, whole.in_time)
         share = (time.process_time() - busy_s) / (time.monotonic() - began_s)
         print_line(
             f"real batches, {point.rate:g} requests/s, cv {point.cv:g}: {counts[point]}; "
