@@ -16,7 +16,7 @@ from tests.vllm_run_batch import bodies_by_id, said, vllm_run_batch
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 MODEL = "hf://org/tiny"
-LINES, SHORT = 300, 96
+LINES, SHORT = 160, 96
 """The first lines are answered with few tokens, so that some are published early."""
 
 

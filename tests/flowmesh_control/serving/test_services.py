@@ -230,9 +230,9 @@ def test_workers_have_the_time_to_connect_again_before_replicas_are_planned() ->
 
 
 async def test_while_the_store_is_away_services_go_on_and_new_ones_wait(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    store = tmp_path / "store"
+    store = tmp_path_factory.mktemp("fabric") / "store"
     async with place(store_url=str(store)) as found:
         api, worker, one = await serving(found, folder)
         await until(lambda: found.control.services.replica_planner._is_planned)
