@@ -142,6 +142,11 @@ def test_in_rows_only_references_to_parameters_are_filled_in(text: str) -> None:
             "k is a string that matches '^[a-z]+$', got 'A'",
         ),
         (
+            {"type": "string", "pattern": "^[a-z]+$", "default": "\ud83d"},
+            ".default",
+            "k is a string that matches '^[a-z]+$', got '\\ud83d'",
+        ),
+        (
             {"type": "list", "items": "number", "default": [1, "b"]},
             ".default",
             "k has elements of the type number; element 1 is a number, got 'b'",
