@@ -47,6 +47,17 @@ FULL = chat(
 )
 
 
+def parameters(schema: Any) -> Any:
+    return {"type": "function", "function": {"name": "f", "parameters": schema}}
+
+
+def nested(depth: int) -> Any:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"default": found}
+    return found
+
+
 def test_each_listed_parameter_is_accepted_and_passed_on_unchanged() -> None:
     checked = check_request(CHAT, FULL)
     assert (checked.path, checked.model, checked.body) == (CHAT, "m", FULL)
@@ -176,6 +187,9 @@ def test_what_vllm_reads_beyond_openai_is_an_unknown_parameter(name: str) -> Non
             None,
         ),
         ({"user": "x" * 2_000_000}, "body", "too_large"),
+        ({"tools": [parameters({"maximum": 2**64})]}, "body", "invalid_value"),
+        ({"tools": [parameters(nested(300))]}, "body", "invalid_value"),
+        ({"tools": [parameters(nested(900))]}, "tools[0].function.parameters", None),
     ],
 )
 def test_a_wrong_value_names_its_parameter_and_openais_code(
