@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 import pytest
@@ -15,10 +15,12 @@ from tests.blob_views import SCOPE
 from flowmesh_core.errors import BlobCorruptError, StoreError, StoreUnavailableError
 from flowmesh_store.blob_service.access import SignedAccess
 from flowmesh_store.blob_service.blobs import ServiceBlobs
-from flowmesh_store.blob_service.client import BlobServiceClient
 from flowmesh_store.hashing import digest_of
 from flowmesh_store.ordered_pieces import PIECE_BYTES, PIECES_AT_ONCE
 from flowmesh_store.signed_objects import SignedObjects
+
+if TYPE_CHECKING:
+    from flowmesh_store.blob_service.client import BlobServiceClient
 
 CONTENT = os.urandom(3 * PIECE_BYTES + 5)
 Answer = Callable[[web.Request, int, int], Awaitable[web.StreamResponse]]
@@ -44,7 +46,8 @@ def partial(start: int, data: bytes, size: object = len(CONTENT)) -> web.Respons
 async def fetched(answer: Answer, target: Path) -> tuple[int, asyncio.Semaphore]:
     async def get(request: web.Request) -> web.StreamResponse:
         span = request.http_range
-        assert span.start is not None and span.stop is not None
+        assert span.start is not None
+        assert span.stop is not None
         return await answer(request, span.start, min(span.stop, len(CONTENT)))
 
     app = web.Application()

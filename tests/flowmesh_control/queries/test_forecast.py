@@ -86,8 +86,7 @@ async def test_terms_that_cannot_be_met_are_refused_with_the_figures() -> None:
 
 async def test_workers_that_cost_nothing_take_as_long_as_others() -> None:
     found, free = [
-        await planner_of(World(), pool("cheap", price)).forecast(compiled())
-        for price in (PRICE, 0)
+        await planner_of(World(), pool("cheap", price)).forecast(compiled()) for price in (PRICE, 0)
     ]
     assert free.nanousd == free.high_nanousd == 0
     assert 0 < free.low_seconds < free.seconds < free.high_seconds
