@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from flowmesh_core.catalog.patterns import PatternError, schema_pattern
+from flowmesh_core.catalog.patterns import PatternError, schema_pattern, searchable
 from flowmesh_core.errors import FlowMeshError
 
 _STEPS = 10_000
@@ -20,6 +20,8 @@ _STEPS_A_CHARACTER = 10
 usual text takes less than one step per character, and six if each of its objects is compared with
 thirty alternatives."""
 _MEMBERS_A_STEP = 64
+_MATCHED_A_MEMBER = 250
+"""Parts of a pattern, times characters: RE2 follows all parts at once where its states are many."""
 _SHOWN_CHARS = 200
 _DIALECT = "$schema"
 
@@ -104,6 +106,8 @@ class BoundedSchema:
             raise self._refused(reason)
         bounded = {**dialect.VALIDATORS, **_LINEAR}
         counted = {keyword: self._counted(check) for keyword, check in bounded.items()}
+        for keyword, patterns in (("pattern", _one), ("patternProperties", iter)):
+            counted[keyword] = self._counted(bounded[keyword], patterns)
         validator = jsonschema.validators.extend(dialect, counted)
         # An empty registry fetches nothing: a reference to a remote address is an error.
         self._validator = validator(plain, registry=Registry())
@@ -164,9 +168,13 @@ class BoundedSchema:
     def _refused(self, reason: str) -> Exception:
         return self._refuse(f"{self._where} cannot be used: {reason}", f"correct {self._where}")
 
-    def _counted(self, check: Any) -> Any:
+    def _counted(self, check: Any, patterns: Callable[[Any], Iterator[str]] | None = None) -> Any:
         def counting(validator: Any, keyword: Any, value: Any, schema: Any) -> Any:
             self._left -= _MEMBERS_A_STEP + _members(keyword) + _members(value)
+            if patterns is not None and isinstance(value, str | dict):
+                characters = len(value) if isinstance(value, str) else sum(map(len, value))
+                parts = sum(schema_pattern(p).programsize for p in patterns(keyword))
+                self._left -= parts * characters // _MATCHED_A_MEMBER
             if self._left < 0:
                 raise _TooLongError
             return check(validator, keyword, value, schema)
@@ -181,6 +189,10 @@ def _problem_of(found: Any) -> SchemaProblem:
         missing = next((n for n in found.validator_value if n not in found.instance), "")
         field = f"{path}.{missing}"
     return SchemaProblem(path, message, field)
+
+
+def _one(pattern: str) -> Iterator[str]:
+    yield pattern
 
 
 def _members(value: Any) -> int:
@@ -213,7 +225,7 @@ def _unbounded(schema: Mapping[str, Any]) -> str:
 
 
 def _pattern(validator: Any, pattern: str, value: Any, _: Any) -> Iterator[Any]:
-    if validator.is_type(value, "string") and not schema_pattern(pattern).search(value):
+    if validator.is_type(value, "string") and not schema_pattern(pattern).search(searchable(value)):
         yield _error(f"{_shown(value)} does not match {pattern!r}")
 
 
@@ -224,7 +236,7 @@ def _pattern_properties(
         return
     for pattern, schema in given.items():
         for name, member in value.items():
-            if schema_pattern(pattern).search(name):
+            if schema_pattern(pattern).search(searchable(name)):
                 yield from validator.descend(member, schema, path=name, schema_path=pattern)
 
 
@@ -236,7 +248,7 @@ def _additional_properties(
     patterns = [schema_pattern(p) for p in schema.get("patternProperties", {})]
     known = schema.get("properties", {})
     for name, member in value.items():
-        if name in known or any(p.search(name) for p in patterns):
+        if name in known or any(p.search(searchable(name)) for p in patterns):
             continue
         if validator.is_type(given, "object"):
             yield from validator.descend(member, given, path=name)

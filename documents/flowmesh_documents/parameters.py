@@ -72,10 +72,11 @@ def default_of(entry: Any) -> tuple[Any, ...]:
 
 
 def with_value(entry: Any, value: Any) -> Any:
-    """Returns the entry with another value; a declaration stays one."""
+    """Returns the entry with another value; a declaration stays one, and null needs it optional."""
     if not is_declaration(entry):
         return value
-    return {**{k: v for k, v in entry.items() if k != "required"}, "default": value}
+    kept = {k: v for k, v in entry.items() if k != "required" or (value is None and v is False)}
+    return {**kept, "default": value}
 
 
 def type_problem(name: str, entry: Any, value: Any) -> str:

@@ -42,6 +42,7 @@ _REFUSED: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"=|<<"), "a special key in YAML 1.1 and a string in YAML 1.2"),
 )
 _INT64 = 2**63
+_DIGITS = 1000
 _TO_QUOTE = "-+.=<~0123456789yYnNoOtTfF"
 
 
@@ -68,7 +69,8 @@ def read_plain(text: str) -> Any:
             f'write true, false or "{text}"'
         )
     if _INTEGER.fullmatch(text) or _HEXADECIMAL.fullmatch(text):
-        return _bounded(int(text, 0), text)
+        # Python refuses to read thousands of digits; none of so many fit into 64 bits.
+        return _bounded(int(text, 0) if len(text) <= _DIGITS else _INT64, text)
     for pattern, meaning in _REFUSED:
         if pattern.fullmatch(text):
             raise RefusedScalarError(f'{text} is {meaning}; write "{text}" if it is a string')

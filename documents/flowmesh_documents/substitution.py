@@ -14,6 +14,8 @@ from flowmesh_documents.values import json_size, value_text
 FILLED_BYTES_MAX = 64 * 1024 * 1024
 """Bytes that references may add to one step, and to all that is filled in beside the steps'
 parameters."""
+_SUGGESTED = 20
+"""Unknown names for which near ones are sought, which takes long among many."""
 _REFERENCE = re.compile(r"(\$?)\$\{([^{}]*)\}?")
 _OF_PARAMS = re.compile(r"(\$?)\$\{(\s*params\b[^{}]*)\}?")
 _NAME = re.compile(r"\s*(params|matrix)((?:\.[A-Za-z_][A-Za-z0-9_]*)+)\s*")
@@ -59,7 +61,7 @@ class Substitution:
         self._unknown = unknown
         self._suggest = suggest
         self._sizes: dict[str, int] = {}
-        self._filled_bytes = 0
+        self._filled_bytes = self._unknown_names = 0
         self.places: dict[Keys, str] = {}
 
     def fill(self, value: Any, report: Report, keys: Keys = ()) -> Any:
@@ -99,7 +101,9 @@ class Substitution:
         for part in path:
             if not isinstance(found, Mapping) or part not in found:
                 valid = list(found) if isinstance(found, Mapping) else []
-                raise UnknownNameError(f"no {part!r} in {walked}{self._suggest(part, valid)}")
+                self._unknown_names += 1
+                hint = self._suggest(part, valid) if self._unknown_names <= _SUGGESTED else ""
+                raise UnknownNameError(f"no {part!r} in {walked}{hint}")
             found = found[part]
             walked += f".{part}"
         return found

@@ -115,12 +115,29 @@ class SignedObjects:
         )
 
 
+def is_partial(response: aiohttp.ClientResponse) -> bool:
+    """Returns whether a response has a part of an object."""
+    return response.status == _HTTP_PARTIAL
+
+
 def object_bytes(response: aiohttp.ClientResponse) -> int:
-    """Returns the size of the object of which a response has the content, or a part of it."""
+    """Returns the size of the object of which a response has the content, or a part of it.
+
+    Raises:
+        StoreError: the server does not say it.
+    """
     if response.status == _HTTP_NO_SUCH_RANGE:
         return 0  # asked for its first bytes, an empty object has none
-    if response.status == _HTTP_PARTIAL:
-        return int(response.headers["Content-Range"].rpartition("/")[2])
+    if is_partial(response):
+        span = response.headers.get("Content-Range", "")
+        size = span.rpartition("/")[2]
+        if not (size.isascii() and size.isdecimal()):
+            raise StoreError(
+                f"the server does not say how large the object is: Content-Range is {span!r}",
+                where=_object(str(response.url)),
+                remedy="use a server that answers ranges as S3 does",
+            )
+        return int(size)
     return response.content_length or 0
 
 

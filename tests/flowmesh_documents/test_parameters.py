@@ -122,6 +122,9 @@ def test_a_set_value_takes_the_place_of_the_default_and_a_declaration_stays_one(
     assert with_value(declared, 8) == {"type": "integer", "minimum": 1, "default": 8}
     assert declared["required"] is True
     assert default_of(with_value(declared, 8)) == (8,)
+    optional = {"type": "integer", "required": False}
+    assert with_value(optional, 8) == {"type": "integer", "default": 8}
+    assert with_value(optional, read_value("k", optional, "null")) == {**optional, "default": None}
 
 
 def test_parameters_that_are_missing_have_no_value_and_optional_ones_are_null() -> None:

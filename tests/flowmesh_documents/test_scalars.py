@@ -68,6 +68,7 @@ def test_scalars_that_all_yaml_versions_read_alike_are_accepted(text: str, value
         "<<",
         "9223372036854775808",
         "0x8000000000000000",
+        "-" + "9" * 5000,
         "010.5",
         "0x1_F",
     ],

@@ -74,6 +74,7 @@ class StepCost:
     Attributes:
         low_nanousd: the lower end of a range, ``high_nanousd`` the upper one; so do ``low_s`` and
             ``high_s``.
+        busy: seconds of all workers together, which may cost nothing.
         unsized: whether the size of a model is not known.
         missing: what is missing where no worker can run it.
     """
@@ -85,6 +86,7 @@ class StepCost:
     high_nanousd: float = 0.0
     low_s: float = 0.0
     high_s: float = 0.0
+    busy: SecondsRange = field(default_factory=SecondsRange)
     errors: list[float] = field(default_factory=list)
     signatures: set[str] = field(default_factory=set)
     workers: set[str] = field(default_factory=set)
@@ -139,9 +141,9 @@ class StepCosts:
         if not step.ended and not keys:
             self._expect(cost, busy_s, step, inputs)
         cost.seconds = max(busy_s.values(), default=NOTHING)
-        if cost.nanousd:
-            cost.low_s = cost.seconds * cost.low_nanousd / cost.nanousd
-            cost.high_s = cost.seconds * cost.high_nanousd / cost.nanousd
+        if cost.busy.seconds:
+            cost.low_s = cost.seconds * cost.busy.low_s / cost.busy.seconds
+            cost.high_s = cost.seconds * cost.busy.high_s / cost.busy.seconds
         return cost
 
     def _expect(
@@ -222,6 +224,7 @@ def _factor(prediction: Prediction) -> float:
 def _count(cost: StepCost, shape: WorkerShape, prediction: Prediction, seconds: float) -> None:
     nanousd = seconds * shape.price_nanousd_per_hour / 3600
     factor = _factor(prediction)
+    cost.busy.add(seconds, factor)
     cost.nanousd += nanousd
     cost.low_nanousd += nanousd / factor
     cost.high_nanousd += nanousd * factor

@@ -16,6 +16,8 @@ from typing import Any
 PATTERN_CHARS_MAX = 4096
 PATTERN_SIZE_MAX = 100_000
 """Of parts, with repetitions written out as often as they must occur."""
+SCHEMA_PATTERN_PARTS = 20_000
+"""Of a JSON schema's pattern in RE2, which may look at each for every character of a text."""
 _REPEATS = (tokens.MAX_REPEAT, tokens.MIN_REPEAT, tokens.POSSESSIVE_REPEAT)
 
 _UNICODE = re.compile(r"(\\\\)|\\u([0-9A-Fa-f]{4})")
@@ -47,13 +49,26 @@ def schema_pattern(pattern: str) -> Any:
 
     options = re2.Options()
     options.log_errors = False
-    text = _UNICODE.sub(lambda m: m[1] or rf"\x{{{m[2]}}}", pattern)
+    text = searchable(_UNICODE.sub(lambda m: m[1] or rf"\x{{{m[2]}}}", pattern))
     try:
-        return re2.compile(text, options)
+        found = re2.compile(text, options)
     except re2.error as e:
         reason = e.args[0].decode(errors="replace") if isinstance(e.args[0], bytes) else str(e)
         hint = _HINTS.get(reason.partition(":")[0], "")
         raise PatternError(f"{reason} ({hint})" if hint else reason) from e
+    if found.programsize > SCHEMA_PATTERN_PARTS:
+        raise PatternError(
+            f"it has {found.programsize:,} parts with its repetitions written out, of at most"
+            f" {SCHEMA_PATTERN_PARTS:,} (use minLength and maxLength)"
+        )
+    return found
+
+
+def searchable(text: str) -> str:
+    """Returns a text as RE2 takes it: with U+FFFD for halves of surrogate pairs."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def pattern_problem(pattern: str) -> str:

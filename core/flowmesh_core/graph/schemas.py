@@ -29,8 +29,11 @@ _BYTES = 64 * 1024
 def schema_problem(schema: Any) -> str:
     """Returns what is wrong with a JSON schema, or an empty string."""
     problem = _problem(schema, "", 0)
-    if not problem and (size := json_size(schema)) > _BYTES:
-        return f"about {size} bytes, of at most {_BYTES}"
+    try:
+        if not problem and (size := json_size(schema)) > _BYTES:
+            return f"about {size} bytes, of at most {_BYTES}"
+    except RecursionError:  # in a default, for example
+        return "a value in it is nested too deeply"
     return problem
 
 

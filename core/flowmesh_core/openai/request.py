@@ -143,7 +143,11 @@ def check_request(path: str, body: Any, *, streams: bool = True) -> OpenAiReques
     _check_pairs(body)
     if body.get("stream") and not streams:
         raise invalid_value("stream", "a batch has whole responses.")
-    if (size := len(orjson.dumps(body))) > MAX_BODY_BYTES:
+    try:
+        size = len(orjson.dumps(body))
+    except TypeError as e:  # an integer of more than 64 bits, or very deep nesting
+        raise invalid_value("body", f"it cannot be passed on as JSON ({e}).") from None
+    if size > MAX_BODY_BYTES:
         raise invalid_value("body", f"{size} bytes, of at most {MAX_BODY_BYTES}.", "too_large")
     return OpenAiRequest(path, body["model"], {k: v for k, v in body.items() if v is not None})
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from flowmesh_core.catalog.patterns import PatternError, schema_pattern
+from flowmesh_core.catalog.patterns import PatternError, schema_pattern, searchable
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.json_schemas import BoundedSchema
 from flowmesh_core.spec.field_notes import Keys
@@ -150,7 +150,7 @@ def _maximum(limit: float, value: Any) -> Message:
 
 
 def _pattern(pattern: str, value: Any) -> Message:
-    matches = schema_pattern(pattern).search(value)
+    matches = schema_pattern(pattern).search(searchable(value))
     return "" if matches else f"is a string that matches {pattern!r}, got {shown(value)}"
 
 

@@ -84,6 +84,16 @@ async def test_terms_that_cannot_be_met_are_refused_with_the_figures() -> None:
     await checked.check_terms(compiled(budget_nanousd=AMPLE, deadline_s=1e9))
 
 
+async def test_workers_that_cost_nothing_take_as_long_as_others() -> None:
+    found, free = [
+        await planner_of(World(), pool("cheap", price)).forecast(compiled()) for price in (PRICE, 0)
+    ]
+    assert free.nanousd == free.high_nanousd == 0
+    assert 0 < free.low_seconds < free.seconds < free.high_seconds
+    times = (found.low_seconds, found.seconds, found.high_seconds)
+    assert (free.low_seconds, free.seconds, free.high_seconds) == pytest.approx(times)
+
+
 async def test_a_workflow_without_terms_is_not_forecast() -> None:
     await planner_of(World(), pool("cheap"), records=SilentRecords()).check_terms(compiled())
 

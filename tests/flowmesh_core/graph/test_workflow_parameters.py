@@ -1,6 +1,7 @@
 """Parameters of a workflow: declarations, where they are filled in, and what is wrong with them."""
 
 import itertools
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, ROWS
 
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
-from flowmesh_core.spec.load import load_text, parse_object
+from flowmesh_core.spec.load import load_text, parse_object, read_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 
 LRS = {"type": "list", "items": "number", "default": [1e-5, 1e-4], "maxItems": 16}
@@ -140,6 +141,11 @@ def test_in_rows_only_references_to_parameters_are_filled_in(text: str) -> None:
             {"type": "string", "pattern": "^[a-z]+$", "default": "A"},
             ".default",
             "k is a string that matches '^[a-z]+$', got 'A'",
+        ),
+        (
+            {"type": "string", "pattern": "^[a-z]+$", "default": "\ud83d"},
+            ".default",
+            "k is a string that matches '^[a-z]+$', got '\\ud83d'",
         ),
         (
             {"type": "list", "items": "number", "default": [1, "b"]},
@@ -523,6 +529,23 @@ def test_every_combination_of_one_mistake_in_each_part_is_reported_as_those_part
     for number in (2, 3, 4):
         for wrong in itertools.combinations(parts, number):
             assert of(wrong) == set().union(*(alone[part] for part in wrong)), wrong
+
+
+def test_thousands_of_unknown_names_are_told_in_time_with_hints_for_the_first() -> None:
+    params = {f"param_number_{i}": 1 for i in range(1000)}
+    rows = [{"a": f"${{params.param_numbre{i}}}"} for i in range(1000)]
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": "w"},
+        "spec": {"params": params, "inputs": {"q": {"rows": rows}}, "steps": []},
+    }
+    began_s = time.process_time()
+    _, problems = read_object(document)
+    assert time.process_time() - began_s < 5
+    told = [p.message for p in problems if p.message.startswith("no 'param_numbre")]
+    assert len(told) == 1000
+    assert told[0].endswith("; did you mean 'param_number_0'?")
 
 
 def test_rows_may_be_a_list_parameter() -> None:

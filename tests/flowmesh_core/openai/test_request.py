@@ -47,6 +47,17 @@ FULL = chat(
 )
 
 
+def parameters(schema: Any) -> Any:
+    return {"type": "function", "function": {"name": "f", "parameters": schema}}
+
+
+def nested(depth: int) -> Any:
+    found: dict[str, Any] = {}
+    for _ in range(depth):
+        found = {"default": found}
+    return found
+
+
 def test_each_listed_parameter_is_accepted_and_passed_on_unchanged() -> None:
     checked = check_request(CHAT, FULL)
     assert (checked.path, checked.model, checked.body) == (CHAT, "m", FULL)
@@ -176,6 +187,8 @@ def test_what_vllm_reads_beyond_openai_is_an_unknown_parameter(name: str) -> Non
             None,
         ),
         ({"user": "x" * 2_000_000}, "body", "too_large"),
+        ({"tools": [parameters({"maximum": 2**64})]}, "body", "invalid_value"),
+        ({"tools": [parameters(nested(300))]}, "body", "invalid_value"),
     ],
 )
 def test_a_wrong_value_names_its_parameter_and_openais_code(
@@ -184,6 +197,10 @@ def test_a_wrong_value_names_its_parameter_and_openais_code(
     error = refused(CHAT, chat(**changes))
     assert error.param == param
     assert code is None or error.code == code
+
+
+def test_a_value_that_is_nested_as_deeply_as_json_is_read_is_refused() -> None:
+    refused(CHAT, chat(tools=[parameters(nested(900))]))
 
 
 def test_a_body_that_is_not_an_object_and_an_unknown_path_are_errors() -> None:

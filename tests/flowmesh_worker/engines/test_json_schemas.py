@@ -1,6 +1,7 @@
 """Texts that satisfy a JSON schema, and the limits of a check."""
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -106,6 +107,23 @@ def test_a_pattern_that_would_backtrack_for_ever_is_searched_in_linear_time(keyw
     value: Any = text if keyword == "pattern" else {text: 1}
     problem = JsonSchema(schema[keyword], WHERE).problem_of(value, len(text))
     assert bool(problem) is (keyword != "patternProperties")
+
+
+def test_a_pattern_of_very_many_parts_is_refused_and_others_count_for_each_character() -> None:
+    with pytest.raises(AttemptError, match="has 120,004 parts"):
+        JsonSchema({"pattern": "(a?){500}" * 60}, WHERE).problem_of_text('"a"')
+    many = JsonSchema({"allOf": [{"pattern": "(a?){500}" * 9}] * 2000}, WHERE)
+    began_s = time.process_time()
+    with pytest.raises(AttemptError, match="takes more than"):
+        many.problem_of_text(json.dumps("a" * 2000))
+    assert time.process_time() - began_s < 10
+    assert JsonSchema({"pattern": "^.{1,1000}$"}, WHERE).problem_of_text(f'"{"x" * 900}"') == ""
+
+
+@pytest.mark.parametrize("schema", [{"pattern": "a$"}, {"patternProperties": {"a$": False}}])
+def test_half_a_surrogate_pair_in_a_text_is_no_error_of_the_engine(schema: Any) -> None:
+    text = '{"\\ud800": 1}' if "patternProperties" in schema else '"\\ud800a"'
+    assert JsonSchema(schema, WHERE).problem_of_text(text) == ""
 
 
 def test_steps_are_counted_and_bounded() -> None:
