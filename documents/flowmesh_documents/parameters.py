@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from flowmesh_documents.scalars import RefusedScalarError, read_plain
-from flowmesh_documents.substitution import Keys, Report, Substitution
+from flowmesh_documents.substitution import Keys, Report, Substitution, without_missing
 from flowmesh_documents.values import value_text
 
 TYPES = ("string", "integer", "number", "boolean", "list", "object")
@@ -153,15 +153,15 @@ def fill_spec(spec: Mapping[str, Any], names: Substitution, report: Report) -> d
         if field == "steps" and isinstance(value, list):
             out[field] = [_step(s, names, report, (*keys, i)) for i, s in enumerate(value)]
         elif field == "inputs" and isinstance(value, dict):
-            out[field] = {
-                name: _without_names(field, given, names, report, (*keys, name))
-                for name, given in value.items()
+            given = {
+                n: _without_names(field, v, names, report, (*keys, n)) for n, v in value.items()
             }
+            out[field] = without_missing(given, value)
         elif field in FILLED_FIELDS:
             out[field] = names.fill(value, report, keys)
         elif field != "params":
             _refuse(value, report, keys)
-    return out
+    return without_missing(out, spec)
 
 
 def _step(step: Any, names: Substitution, report: Report, keys: Keys) -> Any:
@@ -175,7 +175,7 @@ def _step(step: Any, names: Substitution, report: Report, keys: Keys) -> Any:
             out[field] = names.fill(value, report, (*keys, field))
         elif field not in _OF_COMPILER:
             _refuse(value, report, (*keys, field))
-    return out
+    return without_missing(out, step)
 
 
 def _without_names(field: str, value: Any, names: Substitution, report: Report, keys: Keys) -> Any:
@@ -187,8 +187,9 @@ def _without_names(field: str, value: Any, names: Substitution, report: Report, 
         if key in _NAMES[field]:
             _refuse(inner, report, (*keys, key))
         else:
-            out[key] = names.fill(inner, report, (*keys, key))
-    return out
+            is_rows = field == "inputs" and key == "rows"
+            out[key] = names.fill(inner, report, (*keys, key), keep_null=is_rows)
+    return without_missing(out, value)
 
 
 def _refuse(value: Any, report: Report, keys: Keys) -> None:

@@ -1,7 +1,7 @@
 """Fills in ``${params.x}`` and ``${matrix.x}``.
 
-A text that is exactly one ``${…}`` becomes the value with its type; inside a longer text the value
-is written as text. ``$${`` stands for ``${``.
+A text that is exactly one ``${…}`` becomes the value with its type, and a field whose value is null
+then is left out; inside a longer text the value is written as text. ``$${`` stands for ``${``.
 """
 
 import re
@@ -29,6 +29,11 @@ class UnknownNameError(ValueError):
 
     It is empty where the name is unknown because of another problem, which is reported.
     """
+
+
+def without_missing(filled: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a mapping without the fields whose references gave null; a null written stays."""
+    return {k: v for k, v in filled.items() if v is not None or written[k] is None}
 
 
 class Substitution:
@@ -64,20 +69,26 @@ class Substitution:
         self._filled_bytes = self._unknown_names = 0
         self.places: dict[Keys, str] = {}
 
-    def fill(self, value: Any, report: Report, keys: Keys = ()) -> Any:
+    def fill(self, value: Any, report: Report, keys: Keys = (), *, keep_null: bool = False) -> Any:
         """Returns the value with every reference filled in.
 
         Args:
             value: a JSON-like value; it is not changed.
             report: called with the keys and the message of every unknown name.
             keys: where the value is.
+            keep_null: whether fields whose reference is null stay, as in rows.
         """
         if isinstance(value, str):
             return self._string(value, report, keys) if "${" in value else value
         if isinstance(value, dict):
-            return {k: self.fill(v, report, (*keys, k)) for k, v in value.items()}
+            filled = {
+                k: self.fill(v, report, (*keys, k), keep_null=keep_null) for k, v in value.items()
+            }
+            return filled if keep_null else without_missing(filled, value)
         if isinstance(value, list):
-            return [self.fill(v, report, (*keys, i)) for i, v in enumerate(value)]
+            return [
+                self.fill(v, report, (*keys, i), keep_null=keep_null) for i, v in enumerate(value)
+            ]
         return value
 
     def look_up(self, name: str) -> Any:

@@ -18,6 +18,7 @@ from flowmesh_sdk.cluster_workflows import ClusterWorkflows
 from flowmesh_sdk.errors import (
     ApiError,
     FlowMeshError,
+    InvalidArgumentError,
     InvalidWorkflowError,
     NoFabricError,
     file_errors,
@@ -48,7 +49,7 @@ class Submittable(Protocol):
         """Returns a copy of the document."""
         ...
 
-    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError:
+    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError | InvalidArgumentError:
         """Returns the error for problems, with their lines where these are known."""
         ...
 
@@ -204,7 +205,7 @@ class Client:
         """Returns every mistake in a workflow; none where it would be accepted."""
         try:
             self.plan(workflow)
-        except InvalidWorkflowError as e:
+        except (InvalidWorkflowError, InvalidArgumentError) as e:
             return list(e.problems)
         return []
 
@@ -213,6 +214,7 @@ class Client:
 
         Raises:
             InvalidWorkflowError: it has mistakes.
+            InvalidArgumentError: values that it was given as ``params`` are not allowed.
             FlowMeshError: the fabric refuses it, or does not answer.
         """
         body = self._prepared(workflow)
@@ -229,6 +231,7 @@ class Client:
 
         Raises:
             InvalidWorkflowError: it has mistakes.
+            InvalidArgumentError: values that it was given as ``params`` are not allowed.
             ApiError: with status 402, its budget or deadline cannot be met.
             FlowMeshError: the fabric refuses it for another reason, or does not answer.
         """

@@ -54,7 +54,7 @@ class InvalidWorkflowError(FlowMeshError):
 
     def __init__(self, problems: Sequence[Problem], *, file: str = "") -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(_line(p, file) for p in problems))
+        super().__init__("\n".join(problem_line(p, file) for p in problems))
 
 
 class RunFailedError(FlowMeshError):
@@ -105,7 +105,18 @@ class MissingOutputError(FlowMeshError, KeyError):
 
 
 class InvalidArgumentError(FlowMeshError, ValueError):
-    """An argument is not one of the values that are allowed."""
+    """An argument is not one of the values that are allowed.
+
+    Attributes:
+        problems: what a fabric found, where it refused values of ``params``: these, and the
+            mistakes of the workflow.
+    """
+
+    def __init__(
+        self, message: str, *, where: str = "", remedy: str = "", problems: Sequence[Problem] = ()
+    ) -> None:
+        super().__init__(message, where=where, remedy=remedy)
+        self.problems = tuple(problems)
 
 
 @contextlib.contextmanager
@@ -120,7 +131,8 @@ def file_errors(path: object, remedy: str) -> Iterator[None]:
         raise kind(e.strerror or str(e), where=str(path), remedy=remedy) from e
 
 
-def _line(problem: Problem, file: str) -> str:
+def problem_line(problem: Problem, file: str) -> str:
+    """Returns a problem with its place, in a file if there is one."""
     place = f"line {problem.line}, column {problem.column}: " if problem.line else ""
     if file and problem.line:
         place = f"{file}:{problem.line}:{problem.column}: "

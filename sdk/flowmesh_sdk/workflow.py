@@ -2,18 +2,21 @@
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_documents.local_paths import is_local
 from flowmesh_documents.parameters import type_problem, with_value
+from flowmesh_documents.paths import path_keys
 from flowmesh_sdk.client import Client, connect_for
 from flowmesh_sdk.errors import (
     FlowMeshError,
     InvalidArgumentError,
     InvalidWorkflowError,
     file_errors,
+    problem_line,
 )
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.run import Run
@@ -26,6 +29,11 @@ mapping, as below the input's name or of :meth:`Run.output`; or rows."""
 _OTHER_SOURCES = ("rows", "configMap", "output")
 _OF_ROWS = ("limit", "columns")
 _REFERENCE = "cas:"
+_PARAMETER_KEYS = 3  # spec.params.samples
+_REMEDIES = {
+    "params": "correct what params= gives; spec.params of the workflow says what each may be",
+    "inputs": "correct what inputs= gives; spec.inputs of the workflow has their names",
+}
 
 
 class Workflow:
@@ -54,6 +62,8 @@ class Workflow:
         """
         self._document = document
         self._locate = locate
+        self._given: frozenset[str] = frozenset()
+        """The parameters that have values of ``with_values``, in place of the file's."""
         self.folder = folder
         self.file = file
 
@@ -81,16 +91,19 @@ class Workflow:
                 the source that the file names, a list of rows that of the rows.
 
         Raises:
-            FlowMeshError: the workflow declares no such parameter or input.
-            InvalidArgumentError: values are not of the types of their parameters; names all.
+            InvalidArgumentError: the workflow declares no such parameters or inputs, or values are
+                not of the types of their parameters; names all. What else a declaration demands,
+                the fabric checks.
         """
         document = self.to_dict()
         spec = document.setdefault("spec", {})
-        _set_parameters(spec, params or {}, self.file)
+        _set_parameters(spec, params or {})
         current = spec.get("inputs") or {}
         given = {n: replaced_input(current.get(n), value) for n, value in (inputs or {}).items()}
-        _replace(spec, "inputs", given, self.file)
-        return Workflow(document, folder=self.folder, file=self.file, locate=self._locate)
+        _replace(spec, "inputs", given)
+        made = Workflow(document, folder=self.folder, file=self.file, locate=self._locate)
+        made._given = self._given | frozenset(params or ())
+        return made
 
     def validate(self, *, client: Client | None = None) -> list[Problem]:
         """Returns every mistake; none where the fabric would accept it. Nothing runs."""
@@ -129,11 +142,26 @@ class Workflow:
         run = self.submit(client=client)
         return run.wait_or_cancel(timeout_s=timeout_s, progress=progress)
 
-    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError:
-        """Returns the error for problems, with their lines where it was read from text."""
-        if self._locate is not None:
-            problems = map(self._locate, problems)
-        return InvalidWorkflowError(list(problems), file=self.file)
+    def invalid(self, problems: Iterable[Problem]) -> InvalidWorkflowError | InvalidArgumentError:
+        """Returns the error for problems, with their lines where it was read from text.
+
+        It is about the argument where values of :meth:`with_values` are among what is wrong.
+        """
+        found = list(problems)
+        given = [p for p in found if self._is_given(p)]
+        located = self._locate or (lambda problem: problem)
+        mistakes = [located(_as_in_python(p)) for p in found if p not in given]
+        if not given:
+            return InvalidWorkflowError(mistakes, file=self.file)
+        wrong = [Problem(f"params.{_parameter(p)}", p.message) for p in given]
+        lines = ["; ".join(p.message for p in wrong)]
+        lines += [problem_line(p, self.file) for p in mistakes]
+        return _wrong_argument("params", lines, [*wrong, *mistakes])
+
+    def _is_given(self, problem: Problem) -> bool:
+        """Whether a problem is of a value of :meth:`with_values`."""
+        keys = path_keys(problem.path)
+        return _parameter(problem) in self._given and keys[_PARAMETER_KEYS:] == ("default",)
 
     def __repr__(self) -> str:
         """Shows its name and number of steps."""
@@ -157,8 +185,7 @@ def load(
     Raises:
         FileError: the file cannot be read.
         InvalidWorkflowError: the text is not YAML, or does not hold one workflow.
-        FlowMeshError: the workflow declares no such parameter or input.
-        InvalidArgumentError: values are not of the types of their parameters.
+        InvalidArgumentError: as :meth:`Workflow.with_values`.
     """
     if isinstance(source, Mapping):
         loaded = Workflow(copy.deepcopy(dict(source)), folder=Path.cwd())
@@ -202,24 +229,48 @@ def _read(text: str, folder: Path, file: str) -> Workflow:
     return Workflow(found.value, folder=folder, file=file, locate=found.locate)
 
 
-def _set_parameters(spec: dict[str, Any], given: Mapping[str, Any], file: str) -> None:
+def _set_parameters(spec: dict[str, Any], given: Mapping[str, Any]) -> None:
     declared = spec.get("params") or {}
     wrong = [type_problem(n, declared[n], value) for n, value in given.items() if n in declared]
     values = {n: with_value(declared.get(n), value) for n, value in given.items()}
-    _replace(spec, "params", values, file)
-    if any(wrong):
-        raise InvalidArgumentError("; ".join(filter(None, wrong)), where=file or "load()")
+    _replace(spec, "params", values, filter(None, wrong))
 
 
-def _replace(spec: dict[str, Any], field: str, given: Mapping[str, Any], file: str) -> None:
+def _replace(
+    spec: dict[str, Any], field: str, given: Mapping[str, Any], wrong: Iterable[str] = ()
+) -> None:
+    """Replaces values by name.
+
+    Raises:
+        InvalidArgumentError: the workflow has no such names, or something else is wrong with them.
+    """
     declared = spec.get(field) or {}
-    for name, value in given.items():
-        if name not in declared:
-            known = f"it has {', '.join(declared)}" if declared else "it has none"
-            raise FlowMeshError(
-                f"the workflow has no spec.{field}.{name}; {known}", where=file or "load()"
-            )
-        declared[name] = value
+    known = f"it has {', '.join(declared)}" if declared else "it has none"
+    unknown = [f"the workflow has no spec.{field}.{n}; {known}" for n in given if n not in declared]
+    if problems := [*wrong, *unknown]:
+        raise _wrong_argument(field, ["; ".join(problems)])
+    declared.update(given)
+
+
+def _parameter(problem: Problem) -> str:
+    """Returns the name of the parameter that a problem is of; empty if it is of none."""
+    keys = path_keys(problem.path)[:_PARAMETER_KEYS]
+    return str(keys[-1]) if len(keys) == _PARAMETER_KEYS and keys[:2] == ("spec", "params") else ""
+
+
+def _as_in_python(problem: Problem) -> Problem:
+    """Asks for a missing parameter as an argument, not as an option of the command line."""
+    name = _parameter(problem)
+    message = problem.message.replace(f"--set {name}=...", f"params={{{name!r}: ...}}")
+    return replace(problem, message=message) if name else problem
+
+
+def _wrong_argument(
+    name: str, lines: Iterable[str], problems: Iterable[Problem] = ()
+) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "\n".join(lines), where=name, remedy=_REMEDIES[name], problems=list(problems)
+    )
 
 
 def replaced_input(current: Any, value: Input) -> dict[str, Any]:

@@ -85,11 +85,42 @@ def test_what_a_text_of_another_type_is_refused_with_is_listed_at_once(flow: Pat
     ]
 
 
-def test_a_value_beyond_its_bounds_is_refused_at_its_declaration(flow: Path) -> None:
+def test_a_value_beyond_its_bounds_is_refused_at_its_option(flow: Path) -> None:
     assert refused(flow, "file=./answers.jsonl", "lrs=[1e-5, a]", "samples=9") == [
-        "trial.yaml:7:5: spec.params.lrs.default: lrs has elements of the type number; element 1 is"
-        " a number, got 'a'",
-        "trial.yaml:8:30: spec.params.samples.default: samples is at most 8, got 9",
+        "--set lrs: lrs has elements of the type number; element 1 is a number, got 'a'",
+        "--set samples: samples is at most 8, got 9",
+    ]
+
+
+def test_a_wrong_default_is_refused_at_its_declaration(flow: Path) -> None:
+    flow.write_text(TEXT.replace("default: 4", "default: 9"))
+    assert refused(flow, "file=./answers.jsonl", "lrs=[1e-5]") == [
+        "trial.yaml:8:30: spec.params.samples.default: samples is at most 8, got 9"
+    ]
+    read_sources(
+        WorkflowSelection([flow], settings=["file=./answers.jsonl", "lrs=[1e-5]", "samples=8"])
+    )
+
+
+def test_a_wrong_declaration_is_refused_at_its_place_whatever_is_set(flow: Path) -> None:
+    flow.write_text(TEXT.replace("maximum: 8", "maximum: x"))
+    assert refused(flow, "file=./answers.jsonl", "lrs=[1e-5]", "samples=9") == [
+        "trial.yaml:8:54: spec.params.samples.maximum: expected a number, got 'x'"
+    ]
+
+
+def test_all_that_is_wrong_with_what_is_set_is_listed_at_once(flow: Path) -> None:
+    assert refused(flow, "samples=true", "sample=1", "lrs=[1, 2, 3, 4]", "budget=1", "file") == [
+        "--set samples: samples is an integer (default 4), got 'true'",
+        "--set sample: no workflow has spec.params.sample; did you mean 'samples'?",
+        "--set lrs: lrs has 4 elements, of at most 3",
+        "--set: 'file' is not of the form param=value",
+    ]
+
+
+def test_a_parameter_that_is_set_twice_is_refused(flow: Path) -> None:
+    assert refused(flow, "samples=3", "budget=1", "samples=4", "samples=3") == [
+        "--set samples: set more than once",
     ]
 
 

@@ -97,8 +97,10 @@ def test_declared_parameters_are_asked_for_and_give_the_results_of_values_writte
     ]
     values = {"file": "./numbers.jsonl", "name": "x"}
     beyond = template.with_values(params={**values, "times": 10})
-    with pytest.raises(fm.InvalidWorkflowError, match="times is at most 9, got 10"):
+    with pytest.raises(fm.InvalidArgumentError, match=r"^params: times is at most 9, got 10"):
         beyond.plan(client=client)
+    (problem,) = beyond.validate(client=client)
+    assert (problem.path, problem.message) == ("params.times", "times is at most 9, got 10")
     workflow.run(client=client)
     plan = template.with_values(params=values).plan(client=client)
     assert [step.expect for step in plan.steps] == ["hit"]

@@ -68,8 +68,11 @@ def test_an_input_keeps_its_kind() -> None:
 
 @pytest.mark.parametrize("values", [{"params": {"time": 1}}, {"inputs": {"number": "./x.jsonl"}}])
 def test_a_misspelt_name_is_refused_with_those_that_there_are(values: Any) -> None:
-    with pytest.raises(fm.FlowMeshError, match=r"no spec\.(params\.time|inputs\.number); it has "):
+    with pytest.raises(
+        fm.InvalidArgumentError, match=r"no spec\.(params\.time|inputs\.number); it has "
+    ) as refused:
         fm.load(TEXT, **values)
+    assert refused.value.remedy
 
 
 def test_what_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
@@ -118,10 +121,45 @@ def test_parameters_that_are_declared_keep_their_declarations() -> None:
 
 def test_parameters_of_another_type_are_refused_all_at_once() -> None:
     with pytest.raises(fm.InvalidArgumentError) as refused:
-        fm.load(DECLARED, params={"times": "4", "file": 5, "rate": None})
-    assert str(refused.value) == (
-        "load(): times is an integer (default 3), got '4'; file is a string, got 5; rate is a"
-        " number (default 0.5), got null"
+        fm.load(DECLARED, params={"times": "4", "file": 5, "rate": None, "tims": 1})
+    assert refused.value.where == "params"
+    assert refused.value.message == (
+        "times is an integer (default 3), got '4'; file is a string, got 5; rate is a"
+        " number (default 0.5), got null; the workflow has no spec.params.tims; it has times,"
+        " file, rate, any"
+    )
+    assert "spec.params" in refused.value.remedy
+
+
+BEYOND = Problem("spec.params.times.default", "times is at most 9, got 10")
+
+
+def test_a_value_that_the_fabric_refuses_is_a_wrong_argument_and_no_default_of_the_file() -> None:
+    given = fm.load(DECLARED, params={"times": 10}).with_values(params={"file": "./n.jsonl"})
+    missing = Problem("spec.steps[0].uses", "there is none of this name")
+    error = given.invalid([BEYOND, missing])
+    assert isinstance(error, fm.InvalidArgumentError)
+    assert str(error).startswith("params: times is at most 9, got 10\nline 12, column 5: spec.st")
+    assert error.remedy
+    assert [(p.path, p.line) for p in error.problems] == [
+        ("params.times", 0),
+        ("spec.steps[0].uses", 12),
+    ]
+
+
+def test_a_default_of_the_file_that_is_refused_is_a_mistake_of_the_workflow() -> None:
+    error = fm.load(DECLARED, params={"file": "./n.jsonl"}).invalid([BEYOND])
+    assert isinstance(error, fm.InvalidWorkflowError)
+    assert error.problems[0].path == BEYOND.path
+    assert error.problems[0].line == 6
+
+
+def test_a_required_parameter_is_asked_for_as_python_gives_it() -> None:
+    message = "params.file is required: --set file=..., or a default here"
+    error = fm.load(DECLARED).invalid([Problem("spec.params.file", message)])
+    assert isinstance(error, fm.InvalidWorkflowError)
+    assert error.problems[0].message == (
+        "params.file is required: params={'file': ...}, or a default here"
     )
 
 

@@ -19,6 +19,7 @@ from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.openai.stage_check import stage_problems
+from flowmesh_core.spec.declarations import given_problems
 from flowmesh_core.spec.load import load_document, read_documents
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -255,19 +256,38 @@ def _set_parameters(workflows: Sequence[dict[str, Any]], settings: Sequence[str]
     """Sets parameters to texts, read by the types that the workflows declare.
 
     Raises:
-        CliError: no workflow has such a parameter.
-        FilesError: lists every text that is not of its parameter's type.
+        FilesError: lists every name that no workflow has or that is set more than once, and every
+            value that its parameter cannot have.
     """
-    wrong = []
+    wrong: list[str] = []
+    done: set[str] = set()
     for setting in settings:
-        name, text = _pair(setting, "--set", "param=value")
-        for params in _declaring(workflows, "params", name, "--set"):
-            try:
-                params[name] = with_value(params[name], read_value(name, params[name], text))
-            except ParameterError as e:
-                wrong.append(f"--set {name}: {e}")
+        try:
+            name, text = _pair(setting, "--set", "param=value")
+        except CliError as e:
+            wrong.append(f"--set: {e.message}")
+            continue
+        problems = ["set more than once"] if name in done else _set(workflows, name, text)
+        wrong += [f"--set {name}: {problem}" for problem in problems]
+        done.add(name)
     if wrong:
-        raise FilesError(wrong)
+        raise FilesError(list(dict.fromkeys(wrong)))
+
+
+def _set(workflows: Sequence[dict[str, Any]], name: str, text: str) -> list[str]:
+    """Sets a parameter of every workflow that has it, and returns what is wrong with the text."""
+    wrong: list[str] = []
+    try:
+        for params in _declaring(workflows, "params", name, "--set"):
+            entry = params[name]
+            value = read_value(name, entry, text)
+            wrong += given_problems(name, entry, value)
+            params[name] = with_value(entry, value)
+    except ParameterError as e:
+        return [*wrong, str(e)]
+    except CliError as e:
+        return [e.message]
+    return wrong
 
 
 def _replace_inputs(workflows: Sequence[dict[str, Any]], given: Sequence[str]) -> None:

@@ -61,9 +61,10 @@ def _choosing(
         if name not in entry.spec.with_:
             params[name] = default_of(param)
             continue
-        given = fill(entry.spec.with_[name], lambda _keys, message: wrong.append(message))
+        written = {name: entry.spec.with_[name]}
+        given = fill(written, lambda _keys, message: wrong.append(message))
         try:
-            params[name] = coerce(param, given)
+            params[name] = coerce(param, given[name]) if given else default_of(param)
         except IdentityError as e:
             wrong.append(e.message)
     return None if wrong else params

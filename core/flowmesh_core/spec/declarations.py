@@ -12,6 +12,7 @@ from flowmesh_documents.parameters import (
     DECLARATION_FIELDS,
     TYPES,
     article,
+    is_declaration,
     item_problem,
     shown,
     type_problem,
@@ -62,6 +63,15 @@ def value_problems(name: str, entry: Mapping[str, Any], value: Any) -> Iterator[
             yield f"{name} {problem}"
     if isinstance(value, list) and "maxItems" not in entry and (p := _max_items(ITEMS_MAX, value)):
         yield f"{name} {p}"
+
+
+def given_problems(name: str, entry: Any, value: Any) -> Iterator[Message]:
+    """Yields why a value given for a parameter does not satisfy what the workflow has of it.
+
+    Nothing where that is wrong itself, which is reported at its place.
+    """
+    if is_declaration(entry) and not any(declaration_problems(entry)):
+        yield from value_problems(name, entry, value)
 
 
 # -- the fields of a declaration -----------------------------------------------------------------

@@ -100,6 +100,9 @@ def _takes_objects(keys: Keys) -> bool:
 
 
 def _at(value: Any, keys: Keys) -> Any:
+    """Returns the value at a place; None where it was left out."""
     for key in keys:
-        value = value[key]
+        value = value.get(key) if isinstance(value, Mapping) else value[key]
+        if value is None:
+            return None
     return value

@@ -76,9 +76,9 @@ def test_instances_beyond_the_limit_are_not_expanded_at_all(
     filled = []
     fill = Substitution.fill
 
-    def counted(self, value, report, keys=()):  # type: ignore[no-untyped-def]
+    def counted(self, value, report, keys=(), **more):  # type: ignore[no-untyped-def]
         filled.append(keys)
-        return fill(self, value, report, keys)
+        return fill(self, value, report, keys, **more)
 
     monkeypatch.setattr(Substitution, "fill", counted)
     generate = {**GENERATE, "matrix": {"n": list(range(1000))}, "with": {"prompt": "${params.big}"}}

@@ -1,6 +1,11 @@
 """Parameters of a workflow: declarations, where they are filled in, and what is wrong with them."""
 
+import copy
+import functools
 import itertools
+import json
+import operator
+import re
 import time
 from typing import Any
 
@@ -15,6 +20,7 @@ from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.spec.load import load_text, parse_object, read_object
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
+from flowmesh_documents.substitution import Substitution
 
 LRS = {"type": "list", "items": "number", "default": [1e-5, 1e-4], "maxItems": 16}
 SAMPLES = {"type": "integer", "minimum": 1, "maximum": 8, "default": 4}
@@ -86,6 +92,75 @@ def test_a_json_schema_is_a_value_and_no_declaration(compiled: Any) -> None:
 def test_an_optional_parameter_without_a_default_leaves_its_field_out(compiled: Any) -> None:
     params = {"budget": {"type": "string", "required": False}}
     assert compiled({}, budgetUsd="${params.budget}", params=params).budget_nanousd == 0
+
+
+OPTIONAL = {"type": "string", "required": False}
+
+
+FIELDS = [p for p in PLACES if isinstance(p[-1], str) and p[3:4] != (0,)]
+"""Places of fields: no element of a list, and none in rows."""
+
+
+@pytest.mark.parametrize("place", FIELDS, ids=str)
+def test_a_field_that_is_exactly_an_optional_parameter_is_as_if_not_written(
+    place: tuple[Any, ...],
+) -> None:
+    """Compared with the workflow without the field, also where that one is refused."""
+    filled, without = with_parameters([place]), copy.deepcopy(WRITTEN)
+    filled["params"] = dict.fromkeys(filled["params"], OPTIONAL)
+    del functools.reduce(operator.getitem, place[:-1], without)[place[-1]]
+    assert messages(filled) == messages(without)
+    if not messages(without):
+        assert same_but_params(as_plan(filled), as_plan(without))
+
+
+def messages(spec: dict[str, Any]) -> dict[str, str]:
+    """Returns what is wrong with a spec, without the parameters that it came from."""
+    document = {"apiVersion": "flowmesh.dev/v1alpha1", "kind": "FlowMeshWorkflow"}
+    (loaded,), _ = load_text(json.dumps({**document, "metadata": {"name": "w"}, "spec": spec}))
+    found = check_loaded(loaded, builtin_catalog())
+    return {p.path: re.sub(r" \(from .*\)$", "", p.message) for p in found}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("cache", {"salt": "${params.o}", "reuse": "run"}),
+        ("retry", {"attempts": "${params.o}", "backoff": "${params.o}"}),
+        ("resources", {"labels": {"zone": "${params.o}"}, "memory": "${params.o}"}),
+        ("with", {"output": {"path": "${params.o}"}, "samples": "${params.o}"}),
+        ("matrix", "${params.o}"),
+    ],
+)
+def test_an_optional_parameter_leaves_fields_of_nested_mappings_out(field: str, value: Any) -> None:
+    filled = Substitution({"o": None}).fill(
+        {field: value}, lambda _keys, message: pytest.fail(message)
+    )
+    assert "None" not in repr(filled)
+
+
+def test_a_null_that_is_written_and_one_in_rows_stay() -> None:
+    rows = [{"question": "${params.o}", "target": "2", "note": None}]
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshWorkflow",
+        "metadata": {"name": "w"},
+        "spec": {
+            "params": {"o": OPTIONAL},
+            "inputs": {"q": {"rows": rows}},
+            "steps": [{"name": "a", "uses": "test.map", "inputs": {"rows": "inputs.q"}}],
+        },
+    }
+    workflow = parse_object(document)
+    assert isinstance(workflow, FlowMeshWorkflow)
+    assert workflow.spec.inputs["q"].rows == [{"question": None, "target": "2", "note": None}]
+
+
+def test_an_optional_parameter_in_with_takes_the_default_of_the_engine(compiled: Any) -> None:
+    with_ = {"prompt": "{{ question }}", "samples": "${params.k}"}
+    params = {"k": {"type": "integer", "required": False}}
+    plan = compiled({**GENERATE, "with": with_}, inputs=INPUTS, params=params)
+    assert plan.steps[-1].params["samples"] == 1
 
 
 @pytest.mark.parametrize("text", ["${HOME}", "$${params.topic}", "${matrix.n}", "$5 {params.x}"])
