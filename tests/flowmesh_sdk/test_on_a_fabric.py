@@ -60,7 +60,7 @@ def test_rows_cost_and_reasons_of_a_run(
     assert rows.to_arrow().num_rows == len(rows.to_pandas()) == 100
     assert rows.sql("select max(b) as most from rows").to_pylist() == [{"most": 297}]
     with pytest.raises(fm.FlowMeshError, match='the tables are "rows"'):
-        rows.sql("select c from rows")
+        rows.sql("select b from row")
     assert run.receipt().paid_usd > 0
     assert run.why("double").step.state == "COMPLETED"
     assert "caption" in run._repr_html_() + rows._repr_html_() + run.receipt()._repr_html_()

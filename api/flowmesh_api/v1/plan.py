@@ -44,6 +44,7 @@ class Forecast(msgspec.Struct, frozen=True):
     """What a workflow is expected to take.
 
     Attributes:
+        actions: known actions, those that several steps share once; so are ``hits``.
         seconds: along the longest path, with what is known; a lower bound where steps are unknown.
         error: mean relative error of the predictions, 1 for a guess.
         unknown: number of steps whose inputs are not known yet; they are estimated from their

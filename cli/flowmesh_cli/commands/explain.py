@@ -16,6 +16,7 @@ from flowmesh_cli.commands.names import (
 from flowmesh_cli.connection.target import HERE, Target, placed
 from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import JsonOption
+from flowmesh_cli.verbs.output_formats import FORMATS_TEXT
 
 
 def add_to(app: typer.Typer) -> None:
@@ -89,10 +90,7 @@ def outputs(
     ] = None,
     format_: Annotated[
         str,
-        typer.Option(
-            "--format",
-            help="Format of data sets: jsonl, csv or parquet, with --head table, json or csv.",
-        ),
+        typer.Option("--format", help=f"Format of data sets: {FORMATS_TEXT}."),
     ] = "",
     files: Annotated[
         str,
@@ -171,7 +169,7 @@ def diff(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show in what two runs differ: steps, outputs, metrics, cost."""
+    """Show how two runs differ: steps, outputs, metrics, cost."""
     from flowmesh_cli.verbs.diff import show_diff  # noqa: PLC0415
 
     show_diff(first, second, place=place, as_json=json)

@@ -30,7 +30,7 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 def show_diff(first: str, second: str, *, place: Target, as_json: bool) -> None:
-    """Shows in what two runs differ: steps, outputs by their content, metrics, and what they took.
+    """Shows how two runs differ: steps, outputs by their content, metrics, and what they took.
 
     Args:
         first: a run as the user named it.

@@ -45,11 +45,17 @@ class LoadReport:
     cpu_s: float = 0.0
     errors: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def refused(self) -> int:
+        """The requests that were answered with an error."""
+        return sum(n for outcome, n in self.outcomes.items() if outcome.startswith("http_"))
+
     def figures(self) -> dict[str, Any]:
         """Returns the figures by name."""
         return {
             "sent": self.sent,
             **{f"{name}": count for name, count in sorted(self.outcomes.items())},
+            "refused": self.refused,
             "latency_ms": quantiles_ms(self.latencies_s),
             "ttft_ms": quantiles_ms(self.ttfts_s),
             "tokens_per_s": round(self.tokens / self.elapsed_s, 1) if self.elapsed_s else 0.0,
@@ -90,8 +96,7 @@ def load(
         _show(terminal, report)
     if not report.outcomes["ok"]:
         terminal.note(f"no request succeeded; the first: {next(iter(report.errors.values()))}")
-        refused = any(name.startswith("http_") for name in report.outcomes)
-        raise typer.Exit(ExitCode.REFUSED if refused else ExitCode.NO_FABRIC)
+        raise typer.Exit(ExitCode.REFUSED if report.refused else ExitCode.NO_FABRIC)
 
 
 def _show(terminal: Terminal, report: LoadReport) -> None:

@@ -18,8 +18,6 @@ from flowmesh_core.catalog.templates import context, environment, undeclared
 from flowmesh_sdk.rows import Rows
 from flowmesh_store.unpacking import unpack
 
-FORMATS = ("jsonl", "csv", "parquet")
-
 
 def write_row_files(
     rows: Iterable[Mapping[str, Any]], folder: Path, template: str, column: str
@@ -105,7 +103,7 @@ def download_outputs(
         uid: of the run.
         outputs: by name, as the status has them.
         folder: where to; created.
-        format_: of data sets, one of ``FORMATS``.
+        format_: of data sets, one of ``DOWNLOADED_FORMATS``.
         partial: whether to write what is published so far.
     """
     _create(folder)

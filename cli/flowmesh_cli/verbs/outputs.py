@@ -18,13 +18,12 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode, worst
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.output_files import FORMATS, download_outputs, plain, write_row_files
+from flowmesh_cli.verbs.output_files import download_outputs, plain, write_row_files
+from flowmesh_cli.verbs.output_formats import DOWNLOADED_FORMATS, FORMATS_TEXT, SHOWN_FORMATS
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
 from flowmesh_cli.views.runs import describe_output
 from flowmesh_sdk.rows import Rows
-
-_SHOWN_FORMATS = ("table", "json", "csv")
 
 
 def show_outputs(
@@ -58,7 +57,10 @@ def show_outputs(
         CliError: the run has not ended, or an option cannot be used.
         Exit: an output was to be downloaded that the run has not, since it failed.
     """
-    _refuse_options(download, format_, partial=partial, files=files, column=column, head=head)
+    _refuse_format(format_, download, head)
+    _refuse_options(
+        download, partial=partial, files=files, column=column, head=head, columns=columns
+    )
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         status, outputs = named_outputs(http, run)
@@ -78,7 +80,7 @@ def show_outputs(
             terminal.note(f"{formatting.count(count, 'file')} -> {download}")
         elif download is not None:
             written = download_outputs(
-                http, uid, outputs, download, format_ or FORMATS[0], partial=partial
+                http, uid, outputs, download, format_ or DOWNLOADED_FORMATS[0], partial=partial
             )
         rows = read_heads(http, uid, outputs, head, columns) if head else {}
     if as_json:
@@ -114,22 +116,41 @@ def _require_all(
         raise typer.Exit(code)
 
 
+def _refuse_format(format_: str, download: Path | None, head: int) -> None:
+    """Refuses a format that is unknown, or that has no effect here.
+
+    Raises:
+        CliError: names the formats and what each needs.
+    """
+    usable = DOWNLOADED_FORMATS if download is not None else SHOWN_FORMATS if head else ()
+    if not format_ or format_ in usable:
+        return
+    needed = ["--download"] if format_ in DOWNLOADED_FORMATS else []
+    if format_ in SHOWN_FORMATS:
+        needed.append("--head" if needed else "--head, without --download")
+    problem = f"needs {' or '.join(needed)}" if needed else "is not a format"
+    raise CliError(
+        f"{format_!r} {problem}",
+        ExitCode.USAGE,
+        where="--format",
+        remedy=f"the formats are {FORMATS_TEXT}",
+    )
+
+
 def _refuse_options(
-    download: Path | None, format_: str, *, partial: bool, files: str, column: str, head: int
+    download: Path | None,
+    *,
+    partial: bool,
+    files: str,
+    column: str,
+    head: int,
+    columns: Sequence[str],
 ) -> None:
     """Refuses options that have no effect together.
 
     Raises:
         CliError: names the option and what it needs.
     """
-    formats = _SHOWN_FORMATS if head and download is None else FORMATS
-    if format_ and format_ not in formats:
-        raise CliError(
-            f"{format_!r} is not a format",
-            ExitCode.USAGE,
-            where="--format",
-            remedy=f"use one of {', '.join(formats)}",
-        )
     for option, given in (("--partial", partial), ("--files", files)):
         if given and download is None:
             raise CliError(
@@ -138,6 +159,13 @@ def _refuse_options(
                 where=option,
                 remedy="name a folder: --download DIR",
             )
+    if columns and not head:
+        raise CliError(
+            "--columns has no effect without --head",
+            ExitCode.USAGE,
+            where="--columns",
+            remedy="name how many rows to show: --head N",
+        )
     if bool(files) != bool(column):
         raise CliError(
             "--files and --column need each other",

@@ -14,7 +14,7 @@ from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
-from flowmesh_sim.replay.replay import Replayed, ReplaySpec, ReplayTotals, read_replay, replay
+from flowmesh_sim.replay.replay import Replayed, ReplaySpec, read_replay, replay
 from flowmesh_sim.run.plots import draw_both, imported_pyplot
 
 
@@ -79,7 +79,7 @@ def show(terminal: Terminal, done: Replayed) -> None:
             ),
             ("dollars, whole fleet", _usd(recorded.usd), _usd(replayed.usd)),
             ("dollars, on receipts", _usd(recorded.receipts_usd), _usd(replayed.receipts_usd)),
-            ("joules", _joules(recorded), _joules(replayed)),
+            ("energy", *formatting.energies(recorded.joules, replayed.joules)),
             (
                 "goodput, actions/min",
                 f"{recorded.goodput_per_min:.1f}",
@@ -106,7 +106,3 @@ def _s(seconds: float) -> str:
 
 def _usd(dollars: float) -> str:
     return formatting.usd(nano_usd(f"{dollars:.9f}"))
-
-
-def _joules(f: ReplayTotals) -> str:
-    return formatting.joules(f.joules, estimated=True)

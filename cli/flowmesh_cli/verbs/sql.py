@@ -3,6 +3,7 @@
 from decimal import Decimal
 from typing import Any
 
+from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
@@ -13,6 +14,7 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
 from flowmesh_cli.views.rows import show_rows
+from flowmesh_cli.views.runs import describe_output
 from flowmesh_sdk import sql
 from flowmesh_sdk.errors import FlowMeshError
 from flowmesh_sdk.rows import Rows
@@ -31,13 +33,13 @@ def query_outputs(query: str, *, run: str, limit: int, place: Target, as_json: b
         status = http.get(f"/v1/runs/{uid}", RunStatus)
         names = [n for n, o in status.outputs.items() if o and o.get("kind") == "dataset"]
         if not names:
-            raise CliError(
-                "the run has no data set among its outputs",
-                ExitCode.NOT_FOUND,
-                where=uid,
-                remedy="outputs appear when their steps have ended: `fmesh status`",
-            )
-        rows, total = _ask(http, uid, names, query, limit)
+            raise _no_data_set(status)
+        try:
+            rows, total = _ask(http, uid, names, query, limit)
+        except sql.UnknownTableError as e:
+            raise _unknown_table(e, status, names, is_latest=not run) from e
+        except FlowMeshError as e:
+            raise CliError(e.message, ExitCode.USAGE, where=e.where, remedy=e.remedy) from e
     if as_json:
         terminal.answer({"uid": uid, "rows": rows, "count": total})
         return
@@ -50,14 +52,38 @@ def query_outputs(query: str, *, run: str, limit: int, place: Target, as_json: b
         terminal.note("no row")
 
 
+def _no_data_set(status: RunStatus) -> CliError:
+    outputs = [f"{name}: {describe_output(o, status)}" for name, o in status.outputs.items()]
+    if status.phase in ENDED_PHASES:
+        remedy = f"it has ended; its outputs: {', '.join(outputs) or 'none'}"
+    else:
+        remedy = f"outputs appear when their steps have ended: `fmesh status {status.uid}`"
+    message = "the run has no data set among its outputs"
+    return CliError(message, ExitCode.NOT_FOUND, where=status.uid, remedy=remedy)
+
+
+def _unknown_table(
+    error: sql.UnknownTableError, status: RunStatus, names: list[str], *, is_latest: bool
+) -> CliError:
+    """Returns what the run has instead: the tables, or an output that is not a table."""
+    message, where, uid = error.message, error.where, status.uid
+    if error.name in status.outputs:
+        output = status.outputs[error.name]
+        kind = f"{output['kind']}, not rows" if output else describe_output(output, status)
+        message = f"output {error.name!r} is {kind}"
+        remedy = f"`fmesh outputs {uid}/{error.name}` shows it"
+    else:
+        asked = f"{uid}, the latest run," if is_latest else uid
+        remedy = f"the tables of {asked} are {sql.quoted(names)}"
+        remedy += "; --run RUN asks another" if is_latest else ""
+    return CliError(message, ExitCode.USAGE, where=where, remedy=remedy)
+
+
 def _ask(
     http: ApiClient, uid: str, names: list[str], query: str, limit: int
 ) -> tuple[list[dict[str, Any]], int]:
     outputs = {n: Rows(http, f"/v1/runs/{uid}/outputs/{n}", count=None) for n in names}
-    try:
-        table = sql.query(query, {name: rows.to_arrow for name, rows in outputs.items()})
-    except FlowMeshError as e:
-        raise CliError(e.message, ExitCode.USAGE, where=e.where, remedy=e.remedy) from e
+    table = sql.query(query, {name: rows.to_arrow for name, rows in outputs.items()})
     rows = table_rows(table.slice(0, limit))
     return [{name: _plain(value) for name, value in row.items()} for row in rows], table.num_rows
 

@@ -7,6 +7,7 @@ from flowmesh_core.sharing.scopes import ALL_SCOPE, group_scope, namespace_scope
 from flowmesh_core.units import NANO_PER_USD, usd_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_KWH_FROM_J = 10_000
 
 
 def usd(nanousd: int, *, estimated: bool = False) -> str:
@@ -55,7 +56,17 @@ def size(count: float) -> str:
 
 def joules(value: float, *, estimated: bool) -> str:
     """Formats energy; marked where it is estimated."""
-    text = f"{value:.0f} J" if value < 10_000 else f"{value / 3_600_000:.3f} kWh"  # noqa: PLR2004
+    return _energy(value, estimated=estimated, in_kwh=value >= _KWH_FROM_J)
+
+
+def energies(*values: float) -> list[str]:
+    """Formats estimated energies beside each other, in the unit of the smallest that is not 0."""
+    in_kwh = min(filter(None, values), default=0.0) >= _KWH_FROM_J
+    return [_energy(value, estimated=True, in_kwh=in_kwh) for value in values]
+
+
+def _energy(value: float, *, estimated: bool, in_kwh: bool) -> str:
+    text = f"{value / 3_600_000:.3f} kWh" if in_kwh else f"{value:.0f} J"
     return f"~{text}" if estimated and value else text
 
 

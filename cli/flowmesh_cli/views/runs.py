@@ -134,12 +134,14 @@ def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
     values = output.get("value")
     if values:
         return ", ".join(f"{key} {_number(value)}" for key, value in values.items())
-    parts = [str(output.get("kind", ""))]
-    if output.get("rows"):
-        parts.append(formatting.count(output["rows"], "row"))
-    if output.get("bytes"):
-        parts.append(formatting.size(output["bytes"]))
-    return ", ".join(parts)
+    artifacts = output.get("parts") or [output]
+    rows, size_bytes = (sum(a.get(key, 0) for a in artifacts) for key in ("rows", "bytes"))
+    words = [str(output.get("kind", ""))]
+    if rows:
+        words.append(formatting.count(rows, "row"))
+    if size_bytes:
+        words.append(formatting.size(size_bytes))
+    return ", ".join(words)
 
 
 def show_failure(terminal: Terminal, run: RunStatus) -> None:

@@ -41,6 +41,10 @@ from flowmesh_store.store import Store
 
 _HEX = frozenset("0123456789abcdef")
 _DEPTH_DIGITS = 9
+_DIGEST_REMEDY = (
+    "take the digest that `fmesh outputs RUN --json` shows as `digest` (the one after `cas:` in a"
+    " reference is that of the bytes), or name the whole reference or RUN/OUTPUT"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,9 +303,7 @@ class LineageHandlers:
         raise NotFoundError(
             f"{len(found) or 'no'} known digests begin with {text!r}",
             where="lineage",
-            remedy=f"give one of {several}"
-            if found
-            else "`fmesh outputs RUN --json` shows digests",
+            remedy=f"give one of {several}" if found else _DIGEST_REMEDY,
         )
 
 
@@ -327,7 +329,7 @@ def _unknown(name: str) -> NotFoundError:
     return NotFoundError(
         f"no known run produced or used {name}",
         where="lineage",
-        remedy="lineage is recorded when a run ends; take a digest from `fmesh outputs RUN`",
+        remedy=f"lineage is recorded when a run ends; {_DIGEST_REMEDY}",
     )
 
 

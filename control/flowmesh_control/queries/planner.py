@@ -25,7 +25,7 @@ from flowmesh_core.machine.commands import Command, EvaluateCondition, LookUp, P
 from flowmesh_core.machine.dispatch import SETTLED_S
 from flowmesh_core.machine.events import ConditionEvaluated, LookedUp, Published, Submitted
 from flowmesh_core.machine.machine import Machine
-from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.model import Run, StepPart, StepRun
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import ActionResult
@@ -36,6 +36,7 @@ PLAN_UID = "plan"
 _NO_PINS: Pins = {}
 CHECK_S = 10.0
 """A workflow whose forecast takes longer is accepted unchecked: its run ends at its terms."""
+_SHARED = "the same actions as in steps above"
 
 
 class Planner:
@@ -121,14 +122,15 @@ class Planner:
             max((r.high_s for r in running), default=0.0),
         )
         bounded = not any(c.is_unbounded for c in costs.values())
+        parts = _distinct_parts(run)
         errors = [e for c in costs.values() for e in c.errors]
         measured = [s for s in steps if s.sure != GUESS]
         return Forecast(
             name=plan.name,
             namespace=plan.namespace,
             steps=tuple(steps),
-            actions=sum(s.actions for s in steps),
-            hits=sum(s.hits for s in steps),
+            actions=len(parts),
+            hits=sum(p.result is not None for p in parts),
             batches=sum(s.batches for s in steps),
             nanousd=nanousd,
             seconds=seconds,
@@ -255,6 +257,13 @@ def _counted(compiled: Compiled, result: ActionResult) -> ActionResult | None:
     return None if compiled.scopes.unattributed and foreign else result
 
 
+def _distinct_parts(run: Run) -> list[StepPart]:
+    """Returns the parts of all steps; of those that are one action the last."""
+    parts = [part for step in run.steps.values() for part in step.parts.values()]
+    by_key = {part.key: part for part in parts if part.key is not None}
+    return [*by_key.values(), *(part for part in parts if part.key is None)]
+
+
 def _planned(
     step: StepRun, cost: StepCost, missing: str, to_fetch: Mapping[str, int]
 ) -> PlannedStep:
@@ -266,7 +275,7 @@ def _planned(
     }.get(step.state, "run" if step.parts else "unknown")
     detail = ""
     if expect == "run":
-        detail = missing
+        detail = missing or _SHARED * cost.is_shared
     elif expect == "unknown":
         detail = "its inputs are not known before the steps above have run"
     return PlannedStep(

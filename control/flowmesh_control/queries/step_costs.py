@@ -22,6 +22,7 @@ from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.protocol.results import Artifact
 
 if TYPE_CHECKING:
+    from flowmesh_core.machine.events import ActionKey
     from flowmesh_core.units import Digest
 
 MEASURED_FACTOR = 2.0**0.5
@@ -77,6 +78,7 @@ class StepCost:
         busy: seconds of all workers together, which may cost nothing.
         unsized: whether the size of a model is not known.
         missing: what is missing where no worker can run it.
+        is_shared: whether steps before it pay for all of its actions.
     """
 
     nanousd: float = 0.0
@@ -93,6 +95,16 @@ class StepCost:
     samples: int = 0
     unsized: bool = False
     missing: str = ""
+    is_shared: bool = False
+
+    def wait_for(self, other: "StepCost") -> None:
+        """Adds an action that another step pays for: it ends when that step does."""
+        self.seconds = max(self.seconds, other.seconds)
+        self.low_s = max(self.low_s, other.low_s)
+        self.high_s = max(self.high_s, other.high_s)
+        self.workers |= other.workers
+        self.samples += other.samples
+        self.missing = self.missing or other.missing
 
     @property
     def is_unbounded(self) -> bool:
@@ -122,18 +134,21 @@ class StepCosts:
         self._fleet = fleet
         self._content = ExpectedContent(run)
         self._opened: set[tuple[str, Digest]] = set()
+        self._charged: dict[ActionKey, StepCost] = {}
         self.running: defaultdict[str, SecondsRange] = defaultdict(SecondsRange)
         for worker in state.workers.values():
             self._opened |= {(worker.name, i.signature) for i in worker.instances}
 
     def of(self, step: StepRun) -> StepCost:
-        """Returns the cost of what of a step has to run."""
+        """Returns the cost of what of a step has to run, without what steps before it pay for."""
         inputs = self._content.inputs(step)
         self._content.add(step, inputs)
         cost = StepCost()
         busy_s: defaultdict[str, float] = defaultdict(float)
         keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
-        known = [a for key in keys if (a := self._scratch.actions.get(key)) is not None]
+        shared = [self._charged[key] for key in keys if key in self._charged]
+        charged = keys - self._charged.keys()
+        known = [a for key in charged if (a := self._scratch.actions.get(key)) is not None]
         for action in known:
             able = self._able(cost, action.info)
             if able:
@@ -144,6 +159,10 @@ class StepCosts:
         if cost.busy.seconds:
             cost.low_s = cost.seconds * cost.busy.low_s / cost.busy.seconds
             cost.high_s = cost.seconds * cost.busy.high_s / cost.busy.seconds
+        self._charged |= dict.fromkeys(charged, cost)
+        for other in shared:
+            cost.wait_for(other)
+        cost.is_shared = bool(shared) and not charged
         return cost
 
     def _expect(

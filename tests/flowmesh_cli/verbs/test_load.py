@@ -97,6 +97,7 @@ def test_a_load_of_which_nothing_succeeds_fails_with_the_first_error(
         assert json.loads(done.stdout)["http_429"] == 3
     else:
         assert "http_429       3" in done.stdout
+        assert "refused        3" in done.stdout
         assert "latency_ms     -" in done.stdout.splitlines()
         assert "ttft_ms" not in done.stdout, "nothing was streamed"
 
@@ -107,6 +108,7 @@ def test_a_load_that_reaches_no_router_fails(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == ExitCode.NO_FABRIC
     assert "no request succeeded; the first: " in done.stderr
+    assert "refused        0" in done.stdout
 
 
 def test_a_service_with_stages_gets_the_text_as_its_request(tmp_path: Path, router: str) -> None:
@@ -117,6 +119,8 @@ def test_a_service_with_stages_gets_the_text_as_its_request(tmp_path: Path, rout
     words = ["load", "ask-docs", "--rate", "100", "--for", "0.03s", "--text", given, "--json"]
     report = json.loads(CliRunner().invoke(app, [*words, *options]).stdout)
     assert (report["sent"], report["ok"], report["ttft_ms"]) == (3, 3, {})
+    assert report["refused"] == 0
+    assert "refused        0" in CliRunner().invoke(app, [*words[:-1], *options]).stdout
 
 
 @pytest.mark.parametrize("command", [["load", "ask-docs"], ["call", "ask-docs", "[1]"]])
@@ -174,7 +178,7 @@ def test_a_load_of_which_some_is_refused_says_why(tmp_path: Path, as_json: bool)
     assert done.exit_code == ExitCode.OK
     if as_json:
         found = json.loads(done.stdout)
-        assert (found["ok"], found["http_429"]) == (2, 2)
+        assert (found["ok"], found["http_429"], found["refused"]) == (2, 2, 2)
         assert found["errors"] == {"http_429": "HTTP 429: the queue of 'm' is full"}
     else:
         assert done.stderr == "http_429 (2 of 4), the first: HTTP 429: the queue of 'm' is full\n"

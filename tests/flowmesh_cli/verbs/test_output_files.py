@@ -14,6 +14,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.main import app
 from flowmesh_cli.verbs.output_files import write_row_files, write_table
+from flowmesh_cli.verbs.output_formats import FORMATS_TEXT
 from flowmesh_cli.verbs.plot import points_of
 
 ROWS = [{"id": "a", "text": "one", "tags": ["x"]}, {"id": "b", "text": "two", "tags": []}]
@@ -51,8 +52,16 @@ def test_a_name_that_leaves_the_folder_or_is_not_new_is_refused(
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ("--head 2 --format xml", "use one of table, json, csv"),
-        ("--download d --format json", "use one of jsonl, csv, parquet"),
+        ("--head 2 --format xml", "'xml' is not a format"),
+        ("--format xml", FORMATS_TEXT),
+        ("--format parquet", "'parquet' needs --download"),
+        ("--format csv", "'csv' needs --download or --head"),
+        ("--format table", "'table' needs --head, without --download"),
+        ("--head 2 --format parquet", "'parquet' needs --download"),
+        ("--head 2 --format jsonl", FORMATS_TEXT),
+        ("--download d --format json", "'json' needs --head, without --download"),
+        ("--columns text", "--columns has no effect without --head"),
+        ("--columns text --download d", "--columns has no effect without --head"),
         ("--files x --column text", "--files has no effect without --download"),
         ("--files x --download d", "--files and --column need each other"),
     ],
@@ -61,6 +70,13 @@ def test_options_without_effect_are_refused(options: str, reason: str) -> None:
     done = CliRunner().invoke(app, ["outputs", *options.split()])
     assert done.exit_code == 2
     assert reason in done.stderr
+
+
+def test_the_page_and_the_help_list_the_formats_with_what_each_needs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    assert FORMATS_TEXT in page.replace("`", "")
+    shown = CliRunner().invoke(app, ["outputs", "--help"], terminal_width=78).stdout
+    assert FORMATS_TEXT in " ".join(shown.split())
 
 
 TABLE = pa.table(

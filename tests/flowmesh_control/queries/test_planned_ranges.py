@@ -157,3 +157,23 @@ async def test_steps_beside_each_other_share_their_worker(there: Place) -> None:
     assert forecast.seconds > longest.seconds
     running_s = 4 * min(found[name].seconds for name in "abcd")
     assert forecast.seconds == pytest.approx(running_s, rel=0.1)
+
+
+async def test_equal_actions_of_several_steps_are_counted_and_paid_once(there: Place) -> None:
+    """As in the run, in which the second step gets what the first one made."""
+    first = picking("select * from rows")
+    second, other = {**first, "name": "same"}, {**picking("select 1 as a"), "name": "other"}
+    after = {**picking("select * from t"), "name": "after", "inputs": {"t": "same.rows"}}
+    one, _ = await planned(there, first, {**after, "inputs": {"t": "pick.rows"}})
+    two, found = await planned(there, first, second, after)
+    assert (found["pick"].actions, found["same"].actions) == (1, 1)
+    assert two.actions == one.actions == 1
+    assert two.nanousd == one.nanousd > found["pick"].nanousd > found["same"].nanousd == 0
+    assert (two.low_nanousd, two.high_nanousd) == (one.low_nanousd, one.high_nanousd)
+    assert (two.joules, two.batches) == (one.joules, one.batches)
+    assert two.seconds == pytest.approx(one.seconds), "what follows it waits for it"
+    assert found["same"].seconds == found["pick"].seconds
+    assert found["same"].worker == found["pick"].worker
+    assert found["same"].detail == "the same actions as in steps above"
+    three, _ = await planned(there, first, second, other)
+    assert three.actions == 2
