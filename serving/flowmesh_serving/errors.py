@@ -14,8 +14,23 @@ RETRY_AFTER_S = {429: "1", 503: "5"}
 _SERVER_ERROR = "server_error"
 NO_REPLICA = "no_replica"
 _LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
-CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
-"""Of calls that a replica had begun; all other errors of the router refuse a request."""
+_CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
+"""Of calls that a replica had begun."""
+_FAILED, _REFUSED, _INVALID = "failed", "refused", "invalid"
+_TOO_MANY, _SERVER_ERRORS = 429, 500
+
+
+def outcome_of(error: OpenAiError, *, had_begun: bool = False) -> str:
+    """Returns the outcome of a request that ended with an error.
+
+    Args:
+        error: of the router.
+        had_begun: whether its stages had begun; then it has failed, whatever the error.
+    """
+    if had_begun or error.code in _CODES_OF_FAILURES:
+        return _FAILED
+    is_callers = error.status < _SERVER_ERRORS and error.status != _TOO_MANY
+    return _INVALID if is_callers else _REFUSED
 
 
 def unauthorized() -> OpenAiError:

@@ -4,6 +4,7 @@ from flowmesh_core.protocol.router_reports import ReplicaProfile, ServiceReport
 from flowmesh_core.serving.latency_sketch import BUCKETS, bucket_of
 
 _ANSWERED, _FAILED, _REFUSED, _CANCELLED = "ok", "failed", "refused", "cancelled"
+_INVALID = "invalid"
 
 
 class RequestCounts:
@@ -14,12 +15,21 @@ class RequestCounts:
         in_flight: requests that were taken and have not ended.
     """
 
-    __slots__ = ("_ended", "_gone", "_latency", "_missed", "_refused", "in_flight", "target_s")
+    __slots__ = (
+        "_ended",
+        "_gone",
+        "_invalid",
+        "_latency",
+        "_missed",
+        "_refused",
+        "in_flight",
+        "target_s",
+    )
 
     def __init__(self) -> None:
         self.target_s = 0.0
         self.in_flight = 0
-        self._ended = self._missed = self._refused = self._gone = 0
+        self._ended = self._missed = self._refused = self._gone = self._invalid = 0
         self._latency = [0] * BUCKETS
 
     def end(self, outcome: str, seconds: float) -> bool:
@@ -29,6 +39,9 @@ class RequestCounts:
         """
         if outcome == _REFUSED:
             self._refused += 1
+            return False
+        if outcome == _INVALID:
+            self._invalid += 1
             return False
         missed = 0 < self.target_s < seconds
         if outcome == _ANSWERED:
@@ -50,10 +63,11 @@ class RequestCounts:
         last = max((n for n, count in enumerate(self._latency) if count), default=-1)
         return ServiceReport(
             service,
-            came=self.in_flight + self._ended + self._gone + self._refused,
+            came=self.in_flight + self._ended + self._gone + self._refused + self._invalid,
             ended=self._ended,
             missed=self._missed,
             refused=self._refused,
             latency=tuple(self._latency[: last + 1]),
             replicas=replicas,
+            invalid=self._invalid,
         )

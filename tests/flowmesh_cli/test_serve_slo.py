@@ -80,18 +80,16 @@ def test_a_slow_stage_is_named_and_a_fast_service_keeps_its_target(folder: Path)
             return httpx.post(url, json={"text": "a"}, headers=token, timeout=60).status_code
 
         with ThreadPoolExecutor(4) as threads:
-            statuses = list(threads.map(ask, ["slow"] * 8 + ["fast"] * 24))
-        assert statuses == [200] * 32
+            statuses = list(threads.map(ask, ["slow"] * 24 + ["fast"] * 24))
+        assert statuses == [200] * 48
         until(lambda: meets_slo(folder, "slow")[0] == "False")
         until(lambda: meets_slo(folder, "fast") == ("True", "RepliesInTime", ""))
         status, reason, message = meets_slo(folder, "slow")
         assert (status, reason) == ("False", "StagesTooSlow")
         assert "the target is 100 ms; stage rank (component second) alone takes 3" in message
         requests = shown(folder, "slow")["requests"]
-        assert (requests["ended"], requests["missed"]) == (8, 8)
+        assert (requests["ended"], requests["missed"]) == (24, 24)
         assert requests["p50_s"] > 0.25
-        curve = shown(folder, "slow", "capacity")
-        assert "8 replies were measured, at least 20 are needed" in curve["reason"]
         curve = shown(folder, "fast", "capacity")
         assert [s["stage"] for s in curve["stages"]] == ["read", "rank"]
         assert len(curve["points"]) == 5

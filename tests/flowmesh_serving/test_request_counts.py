@@ -20,12 +20,13 @@ def test_each_outcome_counts_as_what_it_says_about_the_target() -> None:
     counts.target_s = 1.0
     late = [
         counts.end(outcome, seconds)
-        for outcome in ("ok", "failed", "refused", "cancelled", "client-slow")
+        for outcome in ("ok", "failed", "refused", "cancelled", "client-slow", "invalid")
         for seconds in (0.5, 1.0, 1.5)
     ]
-    assert late == [s for kept in (1, 1, 0, 1, 0) for s in (False, False, bool(kept))]
+    assert late == [s for kept in (1, 1, 0, 1, 0, 0) for s in (False, False, bool(kept))]
     found = counts.report(SERVICE, ())
-    assert (found.came, found.ended, found.missed, found.refused) == (15, 7, 3, 3)
+    assert (found.came, found.ended, found.missed, found.refused) == (18, 7, 3, 3)
+    assert found.invalid == 3
     assert sum(found.latency) == 3
 
 
@@ -43,7 +44,9 @@ def test_what_a_router_reports_passes_the_check_and_only_grows() -> None:
     for _ in range(300):
         with one.track_in_flight():
             running = one.counts.report(SERVICE, ())
-        one.count(rng.choice(["ok", "failed", "refused", "cancelled"]), rng.expovariate(2.0))
+        one.count(
+            rng.choice(["ok", "failed", "refused", "cancelled", "invalid"]), rng.expovariate(2.0)
+        )
         for report in (running, one.counts.report(SERVICE, ())):
             checked = check_report(RouterReport("a", 1.0, (report,)), PLACED)
             assert checked.ignored == 0
@@ -71,6 +74,8 @@ def test_what_no_honest_router_says_is_left_out_and_the_rest_counts() -> None:
         {"missed": 3},
         {"ended": 4},
         {"refused": 2},
+        {"invalid": 2},
+        {"invalid": -1},
         {"latency": (2, 1)},
         {"latency": (0,) * 1_000},
         {"came": 1 << 60},

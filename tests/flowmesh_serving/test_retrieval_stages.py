@@ -15,6 +15,8 @@ from tests.flowmesh_serving.stage_stack import SERVICE, StageStack, python, stag
 from flowmesh_core.dataset import dataset_digest, encode_manifest
 from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.serving import ReplicaLoad
+from flowmesh_core.serving.call_profile import WARM_AFTER
 from flowmesh_store.datasets import rows_to_chunks
 from flowmesh_store.store import open_store
 from flowmesh_worker.data.components import ComponentCache
@@ -138,3 +140,19 @@ async def test_a_search_that_cannot_be_made_is_an_error_of_its_request_alone(
         assert status == 400
         assert problem in body["error"]["message"]
         assert "(stage wrong)" in body["error"]["message"]
+
+
+async def test_searches_are_measured_by_their_calls(tmp_path: Path) -> None:
+    async with searching(tmp_path) as stack:
+        replica = f"{SERVICE}/search/r1/w1"
+        staged = stack.stack.router._staged
+
+        def search() -> ReplicaLoad:
+            return staged._replicas.of(SERVICE)[replica].load
+
+        assert search().sizes == ()
+        for x in range(WARM_AFTER + 2):
+            assert (await stack.ask({"x": 0.1 * x}))[0] == 200
+        await until(lambda: search().sizes == (1,))
+        assert 0 < search().seconds[0] < 1
+        assert search().cap == search().calls_max

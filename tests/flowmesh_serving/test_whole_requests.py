@@ -145,6 +145,7 @@ async def test_a_refusal_is_the_same_whether_a_request_comes_whole_or_not(
     assert (refused.status, refused.error["code"]) == (status, code)
     assert (later.status, later.body) == (refused.status, refused.body)
     assert f'flowmesh_service_refused_total{{why="{code}"}} 2.0' in text
+    assert 'outcome="refused"' not in text, "the caller has to change the request"
 
 
 async def test_without_a_replica_the_error_says_when_to_try_again(

@@ -74,7 +74,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     """A service.
 
     Attributes:
-        model: its name in OpenAI's API.
+        model: its name in OpenAI's API; of a service with stages, which has none, its own name.
         phase: ``Pending`` before its models are imported, ``Loading`` before a replica is ready,
             ``Degraded`` where some are, ``Ready``, or ``Failed`` where its models cannot be
             imported.
@@ -82,6 +82,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         release: the set of digests that its replicas load; empty before there is one.
         paid_nanousd: what its replicas have cost.
         requests: those of the last minutes.
+        stages: their names, in order; none of a service of one engine.
     """
 
     name: str
@@ -95,6 +96,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     conditions: tuple[ServiceCondition, ...] = ()
     paid_nanousd: int = 0
     requests: ServiceRequests = ServiceRequests()
+    stages: tuple[str, ...] = ()
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -32,15 +32,15 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         terminal.note(f"namespace {wanted or 'default'} has no service")
         return
     rows = [
-        [s.name, s.model, s.phase, _replicas(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
+        [s.name, _served(s), s.phase, _replicas(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
         for s in found.services
     ]
     terminal.table(
-        ["service", "model", "phase", "ready", "slo", "cost", "reason"],
+        ["service", "serves", "phase", "ready", "slo", "cost", "reason"],
         rows,
         right="ready cost",
-        cut="model",
-        optional="cost slo model",
+        cut="serves",
+        optional="cost slo serves",
     )
 
 
@@ -55,7 +55,10 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
         terminal.answer(found)
         return
     terminal.text(f"service    {found.namespace}/{found.name}")
-    terminal.text(f"model      {found.model}")
+    if found.stages:
+        terminal.text(f"stages     {', '.join(found.stages)}")
+    else:
+        terminal.text(f"model      {found.model}")
     terminal.text(f"phase      {found.phase}")
     terminal.text(f"created    {date(found.created_s)}")
     terminal.text(f"release    {found.release or 'none yet'}, generation {found.generation}")
@@ -128,6 +131,13 @@ def _upload(found: DescribedService, place: Target) -> None:
 def chosen_namespace(http: ApiClient, namespace: str) -> str:
     """Returns the namespace that was given, or else the fabric's own."""
     return namespace or http.namespace or http.default_namespace
+
+
+def _served(service: ServiceStatus) -> str:
+    """Returns the model that a service answers as, or the stages of its requests."""
+    if not service.stages:
+        return service.model
+    return f"{len(service.stages)} stages: {', '.join(service.stages)}"
 
 
 def _replicas(service: ServiceStatus) -> str:

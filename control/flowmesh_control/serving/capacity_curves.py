@@ -16,6 +16,7 @@ from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_control.serving.service_slo import requests_of
+from flowmesh_core.graph.python_components import CODE_COMPONENT
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import ServingReplica
 from flowmesh_core.serving.plan.capacity import PlannedReplica
@@ -116,10 +117,12 @@ class CapacityCurves:
         profile = planned.profiles.get(device_class)
         if profile is None or not planned.steps_per_call:
             return []
-        reported = self._loads.replica(replica.replica_id)
-        if reported is None:
+        if replica.opening.engine != CODE_COMPONENT:
             rounded = _rounded(profile, planned.steps_per_call)
             return [PlannedReplica(rounded, planned.memory_cap, is_continuous=True)]
+        reported = self._loads.replica(replica.replica_id)
+        if reported is None:
+            return []
         host = f"{worker} {replica.opening.signature}"
         return [PlannedReplica(_rounded(profile), reported.cap, host=host)]
 

@@ -184,6 +184,7 @@ class ReplicaPlanner:
             conditions=tuple(conditions),
             paid_nanousd=self._state.service_spend[service.id],
             requests=requests_of(service, seen),
+            stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
         )
 
     def reasons(self, service: ServiceRecord) -> ServiceReasons:

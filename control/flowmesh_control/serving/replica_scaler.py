@@ -3,8 +3,9 @@
 Called by ``replica_planner`` with each plan. Only replicas that the control plane has sent to a
 worker count: what a worker or a router reports of others changes nothing.
 
-Engines are measured by what their workers report: the work of their calls, and steps of it.
-Components of Python code are measured by what routers report: requests, and batches.
+Engines that generate tokens are measured by what their workers report: the work of their calls, and
+steps of it. All other components are measured by what routers report: requests, and the time of
+batches or calls.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,7 @@ class ReplicaScaler:
                     expected=target.arrivals,
                     requests=self._loads.replies(service),
                     graph=target.graph,
+                    are_replies_in_time=self._loads.seen(service).are_in_time,
                 )
             )
         self.components = {c.demand.key: c for s in services for c in s.components}
@@ -120,7 +122,7 @@ class ReplicaScaler:
     def _batched(
         self, demand: ComponentDemand, graph: LoadedGraph, most: int, replicas: Mapping[str, str]
     ) -> PlannedComponent | None:
-        """Returns what is known of a component that forms batches; None where nothing is.
+        """Returns what is known of a component by its batches or calls; None where nothing is.
 
         Args:
             demand: what a replica is.

@@ -15,12 +15,12 @@ ROUTER_NAME_CHARS_MAX = 64
 
 
 class ReplicaProfile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a hub has measured of a replica that forms batches.
+    """What a hub has measured of a replica whose calls generate no tokens.
 
     Attributes:
         sizes: batch sizes that were measured, ascending from 1.
-        seconds: of a batch, for each of them.
-        cap: the largest batch that is formed.
+        seconds: of a batch, for each of them; of an engine, of a call while so many run.
+        cap: the largest batch that is formed; of an engine, calls that run at once.
     """
 
     replica_id: str
@@ -38,10 +38,11 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
         ended: those that were answered or failed, and those that their client gave up after the
             latency target.
         missed: of those that ended, the ones that took longer than the latency target.
-        refused: those that were not taken.
+        refused: those that were not taken, as there was no place for them or no replica.
         latency: of those that were answered, their number by bucket of ``latency_sketch``; buckets
             at the end without a request are left out.
         replicas: the profiles of its replicas, as their hubs reported them last.
+        invalid: those that their caller has to change: 4xx, but for 429.
     """
 
     service: str
@@ -51,6 +52,7 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     refused: int = 0
     latency: tuple[int, ...] = ()
     replicas: tuple[ReplicaProfile, ...] = ()
+    invalid: int = 0
 
 
 class RouterReport(msgspec.Struct, frozen=True, omit_defaults=True):

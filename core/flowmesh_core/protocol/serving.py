@@ -66,9 +66,11 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
         running: calls that run, of all routers.
         queued: calls that wait for one of those to end.
         component: of the service.
-        sizes: batch sizes that were measured, ascending; empty where the hub does not know.
-        seconds: of a batch, for each of them.
-        cap: the largest batch that is formed; 0 where the engine batches itself.
+        sizes: batch sizes that were measured, ascending; empty where the hub does not know. Of an
+            engine that generates no tokens, numbers of calls that ran at once.
+        seconds: of a batch, or of a call of such an engine, for each of them.
+        cap: the largest batch that is formed, or calls of such an engine that run at once; 0 for an
+            engine that generates tokens, or is not measured yet.
     """
 
     replica_id: str

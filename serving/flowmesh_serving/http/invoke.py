@@ -19,8 +19,8 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.errors import (
-    CODES_OF_FAILURES,
     NO_REPLICA,
+    outcome_of,
     reply_impossible,
     response_of,
 )
@@ -93,9 +93,8 @@ class InvokeEndpoint:
                 response, outcome = await self._answered(request, caller, graph, run, fields)
                 return response
         except OpenAiError as error:
-            failed = error.code in CODES_OF_FAILURES or outcome == _CANCELLED
-            outcome = _FAILED if failed else _REFUSED
-            if outcome == _REFUSED:
+            outcome = outcome_of(error, had_begun=outcome == _CANCELLED)
+            if outcome != _FAILED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return response_of(error)
         finally:

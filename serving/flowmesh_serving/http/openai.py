@@ -19,12 +19,12 @@ from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls, PendingCall
 from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
-    CODES_OF_FAILURES,
     deadline_exceeded,
     has_stages,
     internal_error,
     lost_replica,
     no_tool_parser,
+    outcome_of,
     response_of,
     unauthorized,
     unknown_model,
@@ -149,8 +149,8 @@ class OpenAiEndpoints:
                 response, outcome = await answering.run(service, call, key, began_s)
                 return response
         except OpenAiError as error:
-            outcome = _FAILED if error.code in CODES_OF_FAILURES else _REFUSED
-            if outcome == _REFUSED:
+            outcome = outcome_of(error)
+            if outcome != _FAILED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return refusal_of(error)
         finally:

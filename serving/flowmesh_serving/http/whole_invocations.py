@@ -17,9 +17,9 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import DEADLINE, Piece, StageFailed
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.errors import (
-    CODES_OF_FAILURES,
     NO_REPLICA,
     internal_error,
+    outcome_of,
     reply_impossible,
 )
 from flowmesh_serving.http.connections import Connections
@@ -172,9 +172,8 @@ class _Invocation:
         self._request.answer(WholeResponse(body, header=(REQUEST_ID, request_id)))
 
     def _refuse(self, error: OpenAiError) -> None:
-        failed = error.code in CODES_OF_FAILURES or self._outcome == _CANCELLED
-        self._outcome = _FAILED if failed else _REFUSED
-        if not failed:
+        self._outcome = outcome_of(error, had_begun=self._outcome == _CANCELLED)
+        if self._outcome != _FAILED:
             self._router.metrics.refused.labels(error.code or "invalid").inc()
         self._end()
         self._request.answer(refusal_of(error))

@@ -84,6 +84,22 @@ def test_services_are_listed_with_what_is_missing(
     assert client.asked == [("/v1/services", {"namespace": "team-b"})]
 
 
+def test_a_service_with_stages_shows_them_in_place_of_a_model(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    staged = msgspec.structs.replace(STATUS, model="ask", stages=("query", "hits"))
+    client.answer = ServiceList((staged,))
+    services.list_services(namespace="", place=HERE, as_json=False)
+    head, row = capsys.readouterr().out.splitlines()[:2]
+    assert head.split()[1] == "serves"
+    assert "2 stages: query, hits" in row
+    client.answer = staged
+    services.show_service("ask", namespace="", place=HERE, as_json=False)
+    out = capsys.readouterr().out
+    assert "stages     query, hits\n" in out
+    assert "model" not in out
+
+
 @pytest.mark.parametrize(
     ("status", "shown"), [("True", "met"), ("False", "missed"), ("Unknown", "unknown")]
 )

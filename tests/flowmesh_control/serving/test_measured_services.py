@@ -13,6 +13,7 @@ from flowmesh_control.serving.service_content import with_models
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_control.serving.service_slo import ServiceTargets
 from flowmesh_core.graph.plan import Plan
+from flowmesh_core.graph.python_components import CODE_COMPONENT
 from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
@@ -24,7 +25,8 @@ from flowmesh_core.stages.service_graph import LoadedGraph, ServiceGraph, Stage
 
 SERVICE = "team-a/ask"
 INFO = signature("code", memory_mib=100, engine="test.noop", capacity=1)
-OPENING = PrewarmSpec(INFO.signature, "test.noop", 1, 1, memory_mib=100)
+OPENING = PrewarmSpec(INFO.signature, CODE_COMPONENT, 1, 1, memory_mib=100)
+SEARCH = msgspec.structs.replace(OPENING, engine="retrieve.topk")
 STAGES = (Stage("read", "first", ""), Stage("rank", "second", "", {"text": "read"}))
 GRAPH = LoadedGraph(ServiceGraph(STAGES, {"text": "rank"}))
 DEMANDS = [
@@ -36,11 +38,11 @@ RECORD = ServiceRecord("team-a", "ask", {}, "ask", 0.0)
 class Scene:
     """A service of two stages whose components share a host on one of three workers."""
 
-    def __init__(self, latency_s: float = 0.0) -> None:
+    def __init__(self, latency_s: float = 0.0, opening: PrewarmSpec = OPENING) -> None:
         self.world = World()
         self.world.join("w0", "w1", "w2", replicas=())
         self.given = [
-            ServingReplica(f"{SERVICE}/{d.component}/r1/0", SERVICE, d.component, "r1", OPENING)
+            ServingReplica(f"{SERVICE}/{d.component}/r1/0", SERVICE, d.component, "r1", opening)
             for d in DEMANDS
         ]
         self.world.apply(ServingPlanChanged({"w0": tuple(self.given)}))
@@ -59,7 +61,10 @@ class Scene:
             ReplicaProfile(given.replica_id, (1,), (s,), 1)
             for given, s in zip(self.given, seconds, strict=False)
         )
-        total = ServiceReport(SERVICE, replies, replies, latency=(replies,), replicas=replicas)
+        missed = replies if 0 < self.target.latency_s < sum(seconds) else 0
+        total = ServiceReport(
+            SERVICE, replies, replies, missed, latency=(replies,), replicas=replicas
+        )
         assert self.loads.observe(RouterReport("r1", 60.0, (total,))) == 0
 
     def plan(self) -> dict[str, int]:
@@ -84,6 +89,18 @@ def test_a_target_that_the_stages_cannot_keep_names_the_stage_and_adds_no_replic
     assert "stage rank (component second) alone takes 300 ms" in scene.scaler.made.problems[SERVICE]
     assert len(scene.scaler.made.placement.workers["w0"]) == 2
     assert sum(map(len, scene.scaler.made.placement.workers.values())) == 2
+
+
+def test_measured_times_that_most_replies_contradict_take_no_replica() -> None:
+    scene = Scene(latency_s=0.1)
+    scene.report(50, 0.01, 0.3)
+    late = ServiceReport(SERVICE, 1050, 1050, 50, latency=(1050,))
+    scene.loads.observe(RouterReport("r1", 60.0, (late,)))
+    scene.plan()
+    assert scene.scaler.made.problems == {}
+    assert scene.scaler.made.targets_s == {}, "no part of the target follows from wrong times"
+    assert scene.scaler.made.timings == {}, "nor what calls may take"
+    assert sum(map(len, scene.scaler.made.placement.workers.values())) > 2, "they follow demand"
 
 
 def test_a_stage_that_is_not_measured_yet_counts_as_nothing() -> None:
@@ -168,6 +185,15 @@ async def test_the_curve_is_of_the_shared_host_and_is_kept() -> None:
     scene.plan()
     slower = await scene.curves.of(RECORD, scene.target)
     assert slower.best_per_s == pytest.approx(2.5)
+
+
+async def test_the_curve_takes_calls_of_an_engine_to_run_side_by_side() -> None:
+    scene = Scene(latency_s=1.0, opening=SEARCH)
+    scene.report(20, 0.05, 0.15)
+    scene.plan()
+    found = await scene.curves.of(RECORD, scene.target)
+    assert [s.replicas for s in found.stages] == [1, 1]
+    assert found.best_per_s == pytest.approx(1 / 0.15, rel=1e-3), "the stages share no host"
 
 
 async def test_nothing_is_kept_of_a_deleted_service() -> None:

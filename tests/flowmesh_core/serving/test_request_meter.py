@@ -130,3 +130,25 @@ def test_a_deleted_service_is_forgotten() -> None:
     meter.keep(())
     assert meter.seen(SERVICE, 0.0) == NOTHING_SEEN
     assert meter.replies(SERVICE) == 0
+
+
+def test_requests_that_their_callers_have_to_change_are_no_demand() -> None:
+    meter = RequestMeter()
+    total = ServiceReport(SERVICE, came=30, ended=10, refused=5, latency=(10,), invalid=15)
+    assert meter.observe(RouterReport("r1", 1.0, (total,)), 0.0)
+    found = meter.seen(SERVICE, 0.0)
+    assert (found.came, found.ended, found.refused) == (15, 10, 5)
+    assert found.rate_per_s == pytest.approx(3.0)
+    assert found.taken_per_s == pytest.approx(2.0)
+
+
+def test_a_request_that_is_found_invalid_after_it_was_counted_is_never_less_than_none() -> None:
+    meter = RequestMeter()
+    running = ServiceReport(SERVICE, came=1)
+    for now_s in range(0, int(WINDOW_S), 30):
+        assert meter.observe(RouterReport("r1", 1.0, (running,)), float(now_s))
+    ended = ServiceReport(SERVICE, came=1, invalid=1)
+    assert meter.observe(RouterReport("r1", 1.0, (ended,)), WINDOW_S - 1)
+    assert meter.seen(SERVICE, WINDOW_S - 1).came == 0
+    late = meter.seen(SERVICE, WINDOW_S + 1)
+    assert (late.came, late.rate_per_s, late.taken_per_s) == (0, 0.0, 0.0)

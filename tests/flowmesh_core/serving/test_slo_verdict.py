@@ -60,9 +60,20 @@ def test_late_replies_are_shown_with_figures_and_the_slowest_stage() -> None:
     )
 
 
-def test_times_of_stages_count_after_a_few_replies() -> None:
-    assert verdict(4, problem=PROBLEM).holds is None, "the first calls of a replica are slow"
-    assert verdict(5, problem=PROBLEM) == SloVerdict(False, SloReason.STAGES_TOO_SLOW, PROBLEM)
+def test_times_of_stages_count_after_enough_replies() -> None:
+    assert verdict(19, problem=PROBLEM).reason is SloReason.FEW_REQUESTS
+    assert verdict(20, problem=PROBLEM) == SloVerdict(False, SloReason.STAGES_TOO_SLOW, PROBLEM)
+
+
+def test_times_of_stages_that_most_replies_contradict_do_not_count() -> None:
+    """After a cold start a stage seemed to take 42 s, and no reply was later than 10 s."""
+    for missed, reason in (
+        (0, SloReason.IN_TIME),
+        (14, SloReason.LATE),
+        (15, SloReason.STAGES_TOO_SLOW),
+    ):
+        seen = SeenRequests(ended=30, missed=missed, latency=(30,))
+        assert slo_verdict(10.0, 0.05, seen, PROBLEM).reason is reason
 
 
 def test_a_verdict_takes_no_time_with_many_replies_and_a_tiny_rate() -> None:

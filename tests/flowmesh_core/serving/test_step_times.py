@@ -70,6 +70,22 @@ def test_calls_that_wait_for_others_do_not_count_as_running() -> None:
     assert profile.at(10) == pytest.approx(10 / 100)
 
 
+def test_first_calls_of_an_instance_do_not_count_as_its_speed() -> None:
+    """One cold call of 9 s for 10 units, and then calls too short to be seen as running."""
+    meter = LoadMeter()
+    for second in range(60):
+        cold = second < 9
+        units = 0 if cold else 10 * (second - 8)
+        meter.observe([reading(int(cold), units)], float(second))
+    assert meter.profile(Digest("s"), "cpu", 16) is None
+    assert meter.units_per_s("llm", 59.0) == pytest.approx(10.0, rel=0.2), "the work does count"
+    for second in range(60, 90):
+        meter.observe([reading(1, 10 * (second - 8))], float(second))
+    warm = meter.profile(Digest("s"), "cpu", 16)
+    assert warm is not None
+    assert warm.at(1) == pytest.approx(0.1, rel=0.1)
+
+
 def test_an_instance_that_starts_again_counts_from_zero() -> None:
     meter = LoadMeter()
     for second in range(20):
@@ -91,9 +107,9 @@ def test_a_bounded_number_of_engines_is_remembered() -> None:
     meter = LoadMeter()
     for n in range(ENGINES_MAX + 1):
         one = reading(1, 0)
-        for second, units in ((0.0, 0), (10.0, 100)):
+        for second, units in ((0.0, 0), (10.0, 100), (20.0, 200)):
             now = msgspec.structs.replace(one, signature=Digest(f"s{n}"), units=units)
             meter.observe([now], 100.0 * n + second)
-        meter.observe([], 100.0 * n + 20.0)
+        meter.observe([], 100.0 * n + 30.0)
     assert meter.profile(Digest("s0"), "cpu", 16) is None
     assert meter.profile(Digest(f"s{ENGINES_MAX}"), "cpu", 16) is not None

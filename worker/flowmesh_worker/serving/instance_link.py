@@ -33,6 +33,7 @@ from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, connect_with_descriptors
 from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
+from flowmesh_worker.serving.replica_times import ReplicaTimes
 
 _CONNECT_WITHIN_S = 30.0
 _CONNECT_EVERY_S = 0.02
@@ -70,18 +71,14 @@ class _Waiting:
     reply: Callable[[ToCaller], None]
     deadline_s: float
     arrived_s: float
-    times: CallTimes | None
+    times: ReplicaTimes | None
     began_s: float = 0.0
     running: int = 0
 
-    def count(self, now_s: float) -> None:
+    def count(self, ended: CallEnded, now_s: float) -> None:
         """Counts a call that has ended among those of its replica."""
-        if (times := self.times) is not None:
-            times.calls += 1
-            times.queue_s += self.began_s - self.arrived_s
-            times.compute_s += now_s - self.began_s
-            times.batches += 1
-            times.batched += self.running
+        if self.times is not None:
+            self.times.count(ended, self.running, self.arrived_s, self.began_s, now_s)
 
 
 class InstanceLink:
@@ -161,7 +158,7 @@ class InstanceLink:
         call: HostCall,
         reply: Callable[[ToCaller], None],
         passed: Mapping[str, StageBytes] = _NOTHING,
-        times: CallTimes | None = None,
+        times: ReplicaTimes | None = None,
     ) -> None:
         """Runs a call, lets it wait, or refuses it.
 
@@ -248,7 +245,7 @@ class InstanceLink:
                 if message.value is not None:
                     ended = self._with_value(message)  # also where the call is not wanted any more
                 if (waiting := self._calls.get(message.call_id)) is not None:
-                    waiting.count(self._loop.time())
+                    waiting.count(message, self._loop.time())
                     self._remove(message.call_id)
                     waiting.reply(ended)
             case Piece():

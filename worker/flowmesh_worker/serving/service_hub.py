@@ -37,6 +37,7 @@ from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
+from flowmesh_worker.serving.replica_times import ReplicaTimes
 from flowmesh_worker.serving.router_group import UNIX, RouterGroup
 from flowmesh_worker.serving.router_link import RouterLink, RouterMessage
 from flowmesh_worker.serving.stage_requests import StageRequests
@@ -55,11 +56,11 @@ class _Replica:
     calls: int = 0
     tokens: int = 0
     is_withdrawn: bool = False
-    times: CallTimes = field(default_factory=CallTimes)
+    times: ReplicaTimes = field(default_factory=ReplicaTimes)
 
     def take_times(self) -> CallTimes:
         """Returns what its calls have taken that have ended since the last time."""
-        taken = self.times.take()
+        taken = self.times.sums.take()
         if (of_host := self.instance.take_times(self.admitted.component)) is not None:
             taken.add(of_host)
         return taken
@@ -358,8 +359,13 @@ def _load(replica: _Replica) -> ReplicaLoad:
         admitted.component,
     )
     profile = instance.profiles.get(admitted.component)
-    if profile is None:
+    if profile is not None:
+        return msgspec.structs.replace(
+            load, sizes=profile.sizes, seconds=profile.seconds, cap=profile.cap
+        )
+    measured = replica.times.measured.profile
+    if measured is None:
         return load
     return msgspec.structs.replace(
-        load, sizes=profile.sizes, seconds=profile.seconds, cap=profile.cap
+        load, sizes=measured.sizes, seconds=measured.seconds, cap=instance.calls_max
     )

@@ -2,7 +2,8 @@
 
 The control plane passes every report; the meter keeps a minute of them. Demand is the work that
 replicas do, so at a saturated service it is what they can do: it then asks for more replicas until
-they keep up.
+they keep up. Its speed is learned without the first slice in which an instance works: first calls
+compile, allocate and fill caches.
 """
 
 from collections import deque
@@ -47,13 +48,19 @@ class ReplicaReading(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Slice:
-    """A replica since its last observation; ``call_s`` is the integral of its calls."""
+    """A replica since its last observation.
+
+    Attributes:
+        call_s: the integral of its calls.
+        is_warm: whether its instance had done work in an earlier slice.
+    """
 
     began_s: float
     seen_s: float
     reading: ReplicaReading
     units: int
     call_s: float = 0.0
+    is_warm: bool = False
 
 
 @dataclass(slots=True)
@@ -110,10 +117,11 @@ class LoadMeter:
         if seconds < SLICE_S:
             return
         calls, units = known.call_s / seconds, reading.units - known.units
-        if calls > _FEW_CALLS and units:
+        if calls > _FEW_CALLS and units and known.is_warm:
             key = (reading.signature, reading.device_class)
             steps = self._steps.pop(key, StepTimes())  # the newest is the last to be forgotten
             self._steps[key] = steps.observed(calls, units / seconds)
             if len(self._steps) > ENGINES_MAX:
                 del self._steps[next(iter(self._steps))]
-        self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units)
+        is_warm = known.is_warm or units > 0
+        self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units, is_warm=is_warm)

@@ -59,12 +59,12 @@ def check_report(report: RouterReport, placed: Mapping[str, Mapping[str, str]]) 
 
 
 def _counts_fit(one: ServiceReport) -> bool:
-    counts = (one.came, one.ended, one.missed, one.refused, *one.latency)
+    counts = (one.came, one.ended, one.missed, one.refused, one.invalid, *one.latency)
     return (
         len(one.latency) <= BUCKETS
         and all(0 <= count <= COUNT_MAX for count in counts)
         and one.missed <= one.ended
-        and one.ended + one.refused <= one.came
+        and one.ended + one.refused + one.invalid <= one.came
         and sum(one.latency) <= one.ended
     )
 

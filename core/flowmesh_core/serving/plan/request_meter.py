@@ -5,7 +5,7 @@ meter keeps the last of each router and counts what was added since.
 """
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,7 +29,7 @@ class SeenRequests(msgspec.Struct, frozen=True):
 
     Attributes:
         rate_per_s: that came, over the last minute; ``taken_per_s`` without those refused.
-        came: over all the time that is measured, as are the others.
+        came: over all the time that is measured, as are the others; without ``invalid`` ones.
         ended: see ``ServiceReport``.
         latency: of those that were answered, their number by bucket.
     """
@@ -52,6 +52,11 @@ class SeenRequests(msgspec.Struct, frozen=True):
         """The 99th percentile of latency."""
         return quantile_s(self.latency, 0.99)
 
+    @property
+    def are_in_time(self) -> bool:
+        """Whether most requests that were answered met the latency target."""
+        return 2 * self.missed < sum(self.latency)
+
 
 NOTHING_SEEN = SeenRequests()
 
@@ -63,6 +68,7 @@ class _Slice:
     ended: int = 0
     missed: int = 0
     refused: int = 0
+    invalid: int = 0
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
 
     def add(self, now: ServiceReport, before: ServiceReport) -> None:
@@ -70,6 +76,7 @@ class _Slice:
         self.ended += now.ended - before.ended
         self.missed += now.missed - before.missed
         self.refused += now.refused - before.refused
+        self.invalid += now.invalid - before.invalid
         for bucket, count in enumerate(now.latency):
             known = before.latency[bucket] if bucket < len(before.latency) else 0
             self.latency[bucket] += count - known
@@ -126,15 +133,15 @@ class RequestMeter:
             return NOTHING_SEEN
         minute = [s for s in slices if s.began_s > now_s - RATE_WINDOW_S]
         known_s = min(RATE_WINDOW_S, now_s - slices[0].began_s + SLICE_S)
-        came = sum(s.came for s in minute)
+        came = _came(minute)
         return SeenRequests(
             came / known_s,
-            sum(s.came for s in slices),
+            _came(slices),
             sum(s.ended for s in slices),
             sum(s.missed for s in slices),
             sum(s.refused for s in slices),
             tuple(map(sum, zip(*(s.latency for s in slices), strict=True))),
-            (came - sum(s.refused for s in minute)) / known_s,
+            max(0, came - sum(s.refused for s in minute)) / known_s,
         )
 
     def replies(self, service: str) -> int:
@@ -151,6 +158,11 @@ class RequestMeter:
         return slices[-1]
 
 
+def _came(slices: Iterable[_Slice]) -> int:
+    """Returns the valid requests; of one that is found invalid in a later slice it is not less."""
+    return max(0, sum(s.came - s.invalid for s in slices))
+
+
 def _only_grew(now: ServiceReport, before: ServiceReport) -> bool:
     """Returns whether no total is smaller than before; else it is a new beginning."""
     pairs = zip(now.latency, before.latency, strict=False)
@@ -159,6 +171,7 @@ def _only_grew(now: ServiceReport, before: ServiceReport) -> bool:
         and now.ended >= before.ended
         and now.missed >= before.missed
         and now.refused >= before.refused
+        and now.invalid >= before.invalid
         and len(now.latency) >= len(before.latency)
         and all(a >= b for a, b in pairs)
     )

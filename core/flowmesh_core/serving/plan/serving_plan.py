@@ -75,6 +75,7 @@ class PlannedService:
         variants: the ways of a request through the components, where there is a target; none where
             ``graph`` has them.
         graph: its stages.
+        are_replies_in_time: whether most replies meet the target, by what routers counted.
         expected: requests that the service expects, until enough were seen; None for none.
         requests: that were seen.
     """
@@ -85,6 +86,7 @@ class PlannedService:
     expected: ExpectedArrivals | None = None
     requests: int = 0
     graph: LoadedGraph | None = None
+    are_replies_in_time: bool = False
 
     @property
     def expected_now(self) -> ExpectedArrivals | None:
@@ -161,7 +163,9 @@ def _demands(
 ) -> list[ComponentDemand]:
     split = _split(service, seen.fleet, made)
     name = service.components[0].demand.service
-    if split.problems:
+    if split.problems and service.are_replies_in_time:  # the measured times are wrong
+        split = LatencySplit({}, ())
+    elif split.problems:
         made.problems[name] = "; ".join(split.problems)
     elif service.graph is not None and service.latency_s:
         made.timings[name] = _timings(service, service.graph, split, made, seen.timings.get(name))

@@ -1,8 +1,8 @@
 """Whether a service meets its SLO: the condition ``MeetsSlo``.
 
-By its stages' measured times, where even a request alone takes too long; else by the share of late
-replies. With few replies that share says little, so a verdict then needs either none late, or so
-many that chance does not explain them.
+By its stages' measured times, where even a request alone takes too long and most replies do not
+contradict that; else by the share of late replies. With few replies that share says little, so a
+verdict then needs either none late, or so many that chance does not explain them.
 """
 
 import math
@@ -13,9 +13,8 @@ import msgspec
 from flowmesh_core.serving.plan.request_meter import WINDOW_S, SeenRequests
 
 ENOUGH = 20
-"""Replies, of which none is late, that make a service one that meets its SLO."""
-FEW_TIMED = 5
-"""Replies before the measured times of stages count: the first calls of a replica are slow."""
+"""Replies before a service meets its SLO, of which then none is late, and before the measured times
+of stages count."""
 _MANY_LATE = 5
 """Late replies where less than one is expected: chance has so many in 0.4 % of cases."""
 _CHANCE = 0.01
@@ -51,7 +50,7 @@ def slo_verdict(
         problem: why even a request alone is late, by the measured times of stages; else empty.
         slowest: which stage takes the most, and how long; empty where it is not known.
     """
-    if problem and seen.ended >= FEW_TIMED:
+    if problem and seen.ended >= ENOUGH and not seen.are_in_time:
         return SloVerdict(False, SloReason.STAGES_TOO_SLOW, problem)
     if _is_late(seen, miss_rate):
         late = f"{_percent(seen.missed / seen.ended)} of replies took more than {_ms(latency_s)}"
@@ -78,8 +77,6 @@ def _is_late(seen: SeenRequests, miss_rate: float) -> bool:
 
 def _count(replies: int) -> str:
     """Returns a number of replies that does not change with each of them."""
-    if replies < FEW_TIMED:
-        return f"fewer than {FEW_TIMED} replies"
     return f"fewer than {ENOUGH} replies" if replies < ENOUGH else f"{replies} replies"
 
 
