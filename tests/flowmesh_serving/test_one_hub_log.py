@@ -131,7 +131,7 @@ class RealHub:
         for instance, host in self._hosts.values():
             if call_id in host.running:
                 host.running.remove(call_id)
-                instance._receive(CallEnded(call_id, OK))
+                instance._receive(CallEnded(call_id, OK, tokens_out=1))
 
     async def _admit(self, event: Admitted) -> None:
         path = f"host-{event.instance}"
