@@ -80,8 +80,8 @@ def amendments(spec: Mapping[str, Any], terms: RunTerms) -> dict[str, Any]:
     wanted: dict[str, Any] = {
         "suspend": bool(spec.get("suspend", False)),
         "priority": int(spec.get("priority", 0)),
-        "budgetNanousd": int(budget(term["budgetUsd"])) if term["budgetUsd"] else 0,
-        "deadlineS": seconds(term["deadline"]) if term["deadline"] else 0.0,
+        "budgetNanousd": int(budget(amount)) if (amount := term.get("budgetUsd")) else 0,
+        "deadlineS": seconds(deadline) if (deadline := term.get("deadline")) else 0.0,
     }
     current: dict[str, Any] = {
         "suspend": terms.suspended,
