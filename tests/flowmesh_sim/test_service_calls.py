@@ -59,9 +59,9 @@ def replicas_of(simulation: Simulation) -> list[int]:
 
 @pytest.mark.slow
 def test_replicas_follow_the_demand_and_leave_again() -> None:
-    """One replica serves 11 a second, and 6.7 are planned for it; 14 a second want three."""
+    """One replica serves 11 a second; 20 a second want three."""
     service = {"atS": 0.0, "most": 3, "untilS": 900.0, "memoryMib": 2000}
-    calls = CALLS | {"perSecond": 14.0, "forS": 60.0}
+    calls = CALLS | {"perSecond": 20.0, "forS": 60.0}
     simulation = simulated({**service, "calls": calls})
     book = book_of(simulation)
     grown = replicas_of(simulation)
