@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.sharing.scopes import ScopePlan
-from flowmesh_core.spec.policy_status import NAMESPACES_SHOWN, FlowMeshCachePolicyStatus
+from flowmesh_core.spec.namespaces_status import NAMESPACES_SHOWN
+from flowmesh_core.spec.policy_status import FlowMeshCachePolicyStatus
 from flowmesh_operator.kube.informer_cache import InformerCache
 from flowmesh_operator.policies.controller import PolicyController
 

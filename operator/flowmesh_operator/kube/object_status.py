@@ -3,6 +3,7 @@
 from typing import Any
 
 from flowmesh_operator.kube.client import CONFLICT, NOT_FOUND, ApiError, KubeClient
+from flowmesh_operator.kube.conditions import StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
 from flowmesh_operator.kube.kinds import MIRRORED
 
@@ -13,6 +14,17 @@ def shown(obj: Object) -> Json:
     """Returns an object's current status; empty where it has none."""
     found: Json = obj.get("status") or {}
     return found
+
+
+def context_of(obj: Object, epoch: int, now_s: float) -> StatusContext:
+    """Returns what a status of an object is written for.
+
+    Args:
+        obj: as the informer cache has it.
+        epoch: the leader's.
+        now_s: seconds since 1970.
+    """
+    return StatusContext(obj["metadata"].get("generation", 0), epoch, now_s, shown(obj))
 
 
 class ObjectStatusWriter:

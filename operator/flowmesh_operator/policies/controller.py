@@ -9,9 +9,8 @@ from flowmesh_core.sharing.scopes import plan_scopes
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
 from flowmesh_operator.kube.client import ApiError, KubeClient
-from flowmesh_operator.kube.conditions import StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
-from flowmesh_operator.kube.object_status import ObjectStatusWriter, shown
+from flowmesh_operator.kube.object_status import ObjectStatusWriter, context_of
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.policies.status import of_invalid, of_policy
 from flowmesh_operator.ports import CachePolicies, Epoch
@@ -87,7 +86,8 @@ class PolicyController:
         """
         rules, problems = self._read()
         for obj in list(self._mirror.policies.values()):
-            name, context = obj["metadata"]["name"], self._context(obj)
+            name = obj["metadata"]["name"]
+            context = context_of(obj, self._epoch.number, self._epoch.now_s())
             status = (
                 of_invalid(problems[name], context)
                 if name in problems
@@ -106,14 +106,6 @@ class PolicyController:
             except FlowMeshError as e:
                 problems[name] = words(e) if isinstance(e, SpecError) else str(e)
         return rules, problems
-
-    def _context(self, obj: Object) -> StatusContext:
-        return StatusContext(
-            generation=obj["metadata"].get("generation", 0),
-            epoch=self._epoch.number,
-            now_s=self._epoch.now_s(),
-            before=shown(obj),
-        )
 
 
 def _rule(obj: Object) -> CachePolicy:

@@ -1,19 +1,16 @@
 """The status of a ``FlowMeshCachePolicy`` object."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_api.v1.fabric import CachePolicy
 from flowmesh_core.errors import SpecError
 from flowmesh_core.sharing.namespace_selection import ANY_NAMESPACE, selects
 from flowmesh_core.sharing.scopes import plan_scopes
-from flowmesh_core.spec.policy_status import NAMESPACES_SHOWN
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
+from flowmesh_operator.kube.namespaces_status import namespaces_status
 from flowmesh_operator.policies.conditions import PolicyCondition, PolicyReason
 from flowmesh_operator.workflows.submission import words
-
-MOST_CHARS = 16_384
-"""Limit of a message; the API server accepts 32,768 bytes."""
 
 Json = dict[str, Any]
 Namespaces = Mapping[str, Mapping[str, str]]
@@ -46,25 +43,13 @@ def of_policy(
             conflict,
         ),
     ]
-    return _status(covered, conditions, context)
+    return namespaces_status(covered, conditions, context)
 
 
 def of_invalid(message: str, context: StatusContext) -> Json:
     """Returns the status of a policy that is not in force, given what is wrong with it."""
     refused = ConditionUpdate(PolicyCondition.ACCEPTED, False, PolicyReason.INVALID, message)
-    return _status([], [refused], context)
-
-
-def _status(
-    covered: Sequence[str], conditions: Iterable[ConditionUpdate], context: StatusContext
-) -> Json:
-    return {
-        "covered": len(covered),
-        "namespaces": list(covered[:NAMESPACES_SHOWN]),
-        "observedGeneration": context.generation,
-        "epoch": context.epoch,
-        "conditions": context.conditions(conditions, most_chars=MOST_CHARS),
-    }
+    return namespaces_status([], [refused], context)
 
 
 def _conflict(policy: CachePolicy, others: Sequence[CachePolicy], namespaces: Namespaces) -> str:

@@ -8,9 +8,8 @@ from flowmesh_core.errors import SpecError
 from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.quota import FlowMeshQuota
 from flowmesh_operator.kube.client import ApiError, KubeClient
-from flowmesh_operator.kube.conditions import StatusContext
 from flowmesh_operator.kube.informer_cache import InformerCache, Object
-from flowmesh_operator.kube.object_status import ObjectStatusWriter, shown
+from flowmesh_operator.kube.object_status import ObjectStatusWriter, context_of
 from flowmesh_operator.kube.work_queue import WorkQueue
 from flowmesh_operator.ports import Epoch, NamespaceQuotas
 from flowmesh_operator.quotas.status import of_invalid, of_quota
@@ -82,7 +81,8 @@ class QuotaController:
         """
         quotas, problems = self._read()
         for obj in list(self._mirror.quotas.values()):
-            name, context = obj["metadata"]["name"], self._context(obj)
+            name = obj["metadata"]["name"]
+            context = context_of(obj, self._epoch.number, self._epoch.now_s())
             status = (
                 of_invalid(problems[name], context)
                 if name in problems
@@ -101,14 +101,6 @@ class QuotaController:
             except SpecError as e:
                 problems[name] = words(e)
         return quotas, problems
-
-    def _context(self, obj: Object) -> StatusContext:
-        return StatusContext(
-            generation=obj["metadata"].get("generation", 0),
-            epoch=self._epoch.number,
-            now_s=self._epoch.now_s(),
-            before=shown(obj),
-        )
 
 
 def _quota(obj: Object) -> Quota:

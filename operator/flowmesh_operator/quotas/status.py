@@ -1,16 +1,13 @@
 """The status of a ``FlowMeshQuota`` object."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flowmesh_api.v1.quotas import Quota
 from flowmesh_core.sharing.namespace_selection import most_specific, selects
-from flowmesh_core.spec.policy_status import NAMESPACES_SHOWN
 from flowmesh_operator.kube.conditions import ConditionUpdate, StatusContext
+from flowmesh_operator.kube.namespaces_status import namespaces_status
 from flowmesh_operator.quotas.conditions import QuotaCondition, QuotaReason
-
-MOST_CHARS = 16_384
-"""Limit of a message; the API server accepts 32,768 bytes."""
 
 Json = dict[str, Any]
 Namespaces = Mapping[str, Mapping[str, str]]
@@ -45,22 +42,10 @@ def of_quota(
         f"another quota applies: {said}" if said else "",
     )
     accepted = ConditionUpdate(QuotaCondition.ACCEPTED, True, QuotaReason.VALID)
-    return _status(covered, [accepted, overridden], context)
+    return namespaces_status(covered, [accepted, overridden], context)
 
 
 def of_invalid(message: str, context: StatusContext) -> Json:
     """Returns the status of a quota that bounds nothing, given what is wrong with it."""
     refused = ConditionUpdate(QuotaCondition.ACCEPTED, False, QuotaReason.INVALID, message)
-    return _status([], [refused], context)
-
-
-def _status(
-    covered: Sequence[str], conditions: Iterable[ConditionUpdate], context: StatusContext
-) -> Json:
-    return {
-        "covered": len(covered),
-        "namespaces": list(covered[:NAMESPACES_SHOWN]),
-        "observedGeneration": context.generation,
-        "epoch": context.epoch,
-        "conditions": context.conditions(conditions, most_chars=MOST_CHARS),
-    }
+    return namespaces_status([], [refused], context)

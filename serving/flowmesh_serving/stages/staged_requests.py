@@ -202,7 +202,7 @@ class StagedRequests:
 
     @staticmethod
     def _stream(pending: PendingRequest, piece: Piece) -> Defect:
-        # The hub may have sent it before it was told that the request is routed anew, to it again.
+        # The hub may have sent it before it learned that the request is routed anew, to it again.
         if piece.version not in (0, pending.run.route.version):
             return Defect.NOT_ITS_CALL
         # An engine host sends while it has credit: only its last piece may be beyond it.

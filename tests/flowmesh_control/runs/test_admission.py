@@ -173,7 +173,7 @@ async def _as_an_earlier_release_wrote_it(store: Store, uid: str) -> Any:
 async def test_a_workflow_with_parameters_has_the_steps_and_the_rows_of_one_written_out(
     fabric: Fabric,
 ) -> None:
-    """As the API server hands an object on: declarations and references are still in it."""
+    """As the API server passes an object on: declarations and references are still in it."""
     rows = [{"text": "a"}, {"text": "b"}]
     spec: dict[str, Any] = {
         "params": {

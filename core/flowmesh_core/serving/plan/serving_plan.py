@@ -111,7 +111,7 @@ class ServingState:
         fleet: what there is, and what runs on it.
         counts: (service, component) → the last decision about its number of replicas.
         moves: service → its newest move.
-        timings: service → what the last plan told the hosts of its stages.
+        timings: service → what the last plan sent to the hosts of its stages.
     """
 
     services: Sequence[PlannedService]
@@ -208,7 +208,7 @@ def _timings(
 ) -> Mapping[str, StageTiming]:
     """Returns what calls may take; as before where that is nearly the same.
 
-    Measured times move a little with each batch: workers are not told of every such change. A
+    Measured times move a little with each batch: not every such change is sent to workers. A
     component whose time is not known counts as nothing.
     """
     alone_s = {s.stage.component: 0.0 for s in graph.stages.values()}
