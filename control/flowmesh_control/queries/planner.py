@@ -101,26 +101,31 @@ class Planner:
         run = scratch.runs[PLAN_UID]
         plan = compiled.plan
         predicted = StepCosts(self._state, scratch, run, self._open_fleet(plan.namespace))
-        costs = {step.plan.path: predicted.of(step) for step in run.steps.values()}
-        steps = [
-            _planned(step, cost, self._missing(step, cost, plan.namespace), to_fetch)
-            for step, cost in zip(run.steps.values(), costs.values(), strict=True)
-        ]
-        nanousd = sum(s.nanousd for s in steps)
-        running = predicted.running.values()
+        costs = predicted.all()
+        busy = predicted.busy.values()
         seconds = max(
-            _longest_path(run, {s.path: s.seconds for s in steps}),
-            max((r.seconds for r in running), default=0.0),
+            _longest_path(run, {path: c.seconds for path, c in costs.items()}),
+            max((r.seconds for r in busy), default=0.0),
         )
-        low_nanousd = round(sum(c.low_nanousd for c in costs.values()))
         low_seconds = max(
             _longest_path(run, {path: c.low_s for path, c in costs.items()}),
-            max((r.low_s for r in running), default=0.0),
+            max((r.low_s for r in busy), default=0.0),
         )
         high_seconds = max(
             _longest_path(run, {path: c.high_s for path, c in costs.items()}),
-            max((r.high_s for r in running), default=0.0),
+            max((r.high_s for r in busy), default=0.0),
         )
+        # Steps beside each other share the price of their worker.
+        price = predicted.nanousd_per_s
+        paid = sum(c.nanousd for c in costs.values())
+        share = min(1.0, price * seconds / paid) if paid else 1.0
+        low_nanousd = round(min(sum(c.low_nanousd for c in costs.values()), price * low_seconds))
+        high_nanousd = round(min(sum(c.high_nanousd for c in costs.values()), price * high_seconds))
+        steps = [
+            _planned(step, cost, self._missing(step, cost, plan.namespace), to_fetch, share)
+            for step, cost in zip(run.steps.values(), costs.values(), strict=True)
+        ]
+        nanousd = sum(s.nanousd for s in steps)
         bounded = not any(c.is_unbounded for c in costs.values())
         parts = _distinct_parts(run)
         errors = [e for c in costs.values() for e in c.errors]
@@ -147,7 +152,7 @@ class Planner:
             least_seconds=_longest_path(run, {s.path: s.seconds for s in measured}),
             least_joules=sum(s.joules for s in measured),
             low_nanousd=low_nanousd,
-            high_nanousd=round(sum(c.high_nanousd for c in costs.values())) * bounded,
+            high_nanousd=high_nanousd * bounded,
             low_seconds=low_seconds,
             high_seconds=high_seconds * bounded,
         )
@@ -265,7 +270,7 @@ def _distinct_parts(run: Run) -> list[StepPart]:
 
 
 def _planned(
-    step: StepRun, cost: StepCost, missing: str, to_fetch: Mapping[str, int]
+    step: StepRun, cost: StepCost, missing: str, to_fetch: Mapping[str, int], share: float
 ) -> PlannedStep:
     known = len(step.parts)
     done = sum(p.result is not None for p in step.parts.values())
@@ -285,9 +290,9 @@ def _planned(
         actions=known,
         hits=done,
         batches=len(cost.signatures),
-        nanousd=round(cost.nanousd),
+        nanousd=round(cost.nanousd * share),
         seconds=cost.seconds,
-        joules=cost.joules,
+        joules=cost.joules * share,
         worker=", ".join(sorted(cost.workers)),
         sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else GUESS),
         detail=detail,

@@ -1,29 +1,22 @@
 """Predicts what the steps of a planned run cost and take, each with a range."""
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from math import ceil
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from flowmesh_api.v1.plan import NOTHING
-from flowmesh_control.queries.expected_content import ExpectedContent, is_unsized
+from flowmesh_control.queries.step_demands import Actions, RunDemand
 from flowmesh_core.costmodel.model import CostKey, Prediction
-from flowmesh_core.dataset.chunking import AVERAGE_ROWS
-from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import SignatureInfo
-from flowmesh_core.machine.action_spec import component_ports, shape_of, work_of
-from flowmesh_core.machine.model import Run, StepRun
+from flowmesh_core.machine.model import Run
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.constraints import unmet, unmet_remedy
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.units import Digest
 
 if TYPE_CHECKING:
     from flowmesh_core.machine.events import ActionKey
-    from flowmesh_core.units import Digest
 
 MEASURED_FACTOR = 2.0**0.5
 """Upper end over prediction, and prediction over lower end, where such work has been observed."""
@@ -113,48 +106,76 @@ class StepCost:
 
 
 class StepCosts:
-    """Predicts the steps of one run, in the order of its plan.
+    """Predicts the steps of one run.
 
     Attributes:
-        running: what each worker runs of all steps so far; engines load beside it.
+        busy: what each worker runs of all steps, beside which engines load; and by worker and
+            signature, what each engine instance loads and runs.
     """
 
     def __init__(self, state: State, scratch: State, run: Run, fleet: OpenFleet) -> None:
-        """Begins with the first step.
+        """Looks at what the steps have to run.
 
         Args:
             state: the machine's, with the cost model and the workers.
-            scratch: the state in which the run is walked.
+            scratch: the state in which the run was walked.
             run: the run.
             fleet: what it may use.
         """
         self._state = state
-        self._scratch = scratch
         self._run = run
         self._fleet = fleet
-        self._content = ExpectedContent(run)
+        self._demand = RunDemand(scratch, run)
         self._opened: set[tuple[str, Digest]] = set()
         self._charged: dict[ActionKey, StepCost] = {}
-        self.running: defaultdict[str, SecondsRange] = defaultdict(SecondsRange)
+        self._prices: dict[str, int] = {}
+        self.busy: defaultdict[tuple[str, ...], SecondsRange] = defaultdict(SecondsRange)
         for worker in state.workers.values():
             self._opened |= {(worker.name, i.signature) for i in worker.instances}
 
-    def of(self, step: StepRun) -> StepCost:
+    @property
+    def nanousd_per_s(self) -> float:
+        """What all workers that are used cost together."""
+        return sum(self._prices.values()) / 3600
+
+    def all(self) -> dict[str, StepCost]:
+        """Returns the cost of each step, in the order of the plan.
+
+        Steps are taken as they are expected to begin: the first that needs an engine loads it.
+        """
+        parents = {step.path: step.parents() for step in self._run.plan.steps}
+        children: defaultdict[str, list[str]] = defaultdict(list)
+        for path, before in parents.items():
+            for parent in before:
+                children[parent].append(path)
+        places = {path: place for place, path in enumerate(parents)}
+        waits_for = {path: len(before) for path, before in parents.items()}
+        begins_s = dict.fromkeys(parents, 0.0)
+        ready = [(0.0, places[path], path) for path, before in parents.items() if not before]
+        costs: dict[str, StepCost] = {}
+        while ready:
+            begin_s, _, path = heappop(ready)
+            cost = costs[path] = self._of(path)
+            for child in children[path]:
+                begins_s[child] = max(begins_s[child], begin_s + cost.seconds)
+                waits_for[child] -= 1
+                if not waits_for[child]:
+                    heappush(ready, (begins_s[child], places[child], child))
+        return {path: costs[path] for path in parents}
+
+    def _of(self, path: str) -> StepCost:
         """Returns the cost of what of a step has to run, without what steps before it pay for."""
-        inputs = self._content.inputs(step)
-        self._content.add(step, inputs)
-        cost = StepCost()
+        demand, beside = self._demand.steps[path], self._demand.beside(path)
+        cost = StepCost(unsized=demand.unsized)
         busy_s: defaultdict[str, float] = defaultdict(float)
-        keys = {p.key for p in step.parts.values() if p.result is None and p.key is not None}
-        shared = [self._charged[key] for key in keys if key in self._charged]
-        charged = keys - self._charged.keys()
-        known = [a for key in charged if (a := self._scratch.actions.get(key)) is not None]
-        for action in known:
-            able = self._able(cost, action.info)
-            if able:
-                self._charge(cost, busy_s, able, action.info, action.spec.work, among=len(known))
-        if not step.ended and not keys:
-            self._expect(cost, busy_s, step, inputs)
+        shared = [self._charged[key] for key in demand.keys if key in self._charged]
+        charged = demand.keys - self._charged.keys()
+        for key, actions in demand.known.items():
+            if key in charged:
+                self._charge(cost, busy_s, actions, beside)
+        if demand.expected is not None:
+            self._charge(cost, busy_s, demand.expected, beside)
+            cost.samples = 0
         cost.seconds = max(busy_s.values(), default=NOTHING)
         if cost.busy.seconds:
             cost.low_s = cost.seconds * cost.busy.low_s / cost.busy.seconds
@@ -164,30 +185,6 @@ class StepCosts:
             cost.wait_for(other)
         cost.is_shared = bool(shared) and not charged
         return cost
-
-    def _expect(
-        self,
-        cost: StepCost,
-        busy_s: "defaultdict[str, float]",
-        step: StepRun,
-        inputs: dict[str, Artifact],
-    ) -> None:
-        """Adds the actions that a step is expected to have once its inputs are known."""
-        loaded, mixed = component_ports(step.contract, inputs)
-        cost.unsized = any(is_unsized(inputs[port]) for port in loaded)
-        info = shape_of(self._scratch, self._run, step, inputs).info
-        able = self._able(cost, info)
-        if not able:
-            return
-        rows = inputs[step.contract.row_wise].rows if step.contract.row_wise in inputs else 0
-        parts = max(1, ceil(rows / AVERAGE_ROWS)) if step.contract.row_wise else 1
-        work = work_of(
-            step.contract, step.plan.params, _divided(inputs, parts, loaded), loaded, mixed
-        )
-        groups = min(parts, _GROUPS_MAX)
-        for _ in range(groups):
-            self._charge(cost, busy_s, able, info, work, among=parts, count=parts / groups)
-        cost.samples = 0
 
     def _able(self, cost: StepCost, info: SignatureInfo) -> list[WorkerShape]:
         cost.signatures.add(info.signature)
@@ -199,41 +196,31 @@ class StepCosts:
     def _charge(
         self,
         cost: StepCost,
-        busy_s: "defaultdict[str, float]",
-        able: Sequence[WorkerShape],
-        info: SignatureInfo,
-        work: WorkSize,
-        *,
-        among: int,
-        count: float = 1.0,
+        busy_s: defaultdict[str, float],
+        actions: Actions,
+        beside: Counter[Digest],
     ) -> None:
-        """Adds ``count`` equal actions, of ``among`` side by side, to where they end first."""
+        """Adds equal actions, in groups, to the workers where they end first."""
+        info, work = actions.info, actions.work
+        able = self._able(cost, info)
+        if not able:
+            return
         key, model = CostKey.of(info), self._state.model
-        batch = float(min(among, max(1, info.capacity)))
+        batch = float(max(1, min(beside[info.signature], info.capacity)))
         found = {s.name: model.predict(key, s.device_class, work, batch=batch) for s in able}
-        shape = min(able, key=lambda s: busy_s[s.name] + found[s.name].seconds)
-        prediction = found[shape.name]
-        opens = (shape.name, info.signature) not in self._opened
-        self._opened.add((shape.name, info.signature))
-        runs_s = prediction.seconds * prediction.share * count
-        self.running[shape.name].add(runs_s, _factor(prediction))
-        seconds = runs_s + prediction.load_s * opens
-        busy_s[shape.name] += seconds
-        _count(cost, shape, prediction, seconds)
-
-
-def _divided(
-    inputs: dict[str, Artifact], parts: int, loaded: tuple[str, ...]
-) -> dict[str, Artifact]:
-    """Returns the inputs of one part of a step."""
-    return {
-        port: a
-        if port in loaded
-        else msgspec.structs.replace(
-            a, rows=ceil(a.rows / parts), size_bytes=ceil(a.size_bytes / parts)
-        )
-        for port, a in inputs.items()
-    }
+        groups = min(actions.count, _GROUPS_MAX)
+        for _ in range(groups):
+            shape = min(able, key=lambda s: busy_s[s.name] + found[s.name].seconds)
+            prediction = found[shape.name]
+            runs_s = prediction.seconds * prediction.share * actions.count / groups
+            self.busy[(shape.name,)].add(runs_s, _factor(prediction))
+            opens = (shape.name, info.signature) not in self._opened
+            self._opened.add((shape.name, info.signature))
+            self._prices[shape.name] = shape.price_nanousd_per_hour
+            seconds = runs_s + prediction.load_s * opens
+            self.busy[shape.name, info.signature].add(seconds, _factor(prediction))
+            busy_s[shape.name] += seconds
+            _count(cost, shape, prediction, seconds)
 
 
 def _factor(prediction: Prediction) -> float:

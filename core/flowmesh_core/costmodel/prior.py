@@ -11,6 +11,7 @@ from functools import lru_cache
 from flowmesh_core.costmodel.devices import (
     ACTION_S,
     HOST_START_S,
+    TRAINER_S,
     UNIT_S,
     DeviceRates,
     rates_of,
@@ -33,7 +34,7 @@ def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float
     Weights count two bytes a parameter, so a token costs as many operations as there are bytes.
     """
     fixed = component_bytes / rates.read_bytes_per_s + rates.step_s
-    per_sequence = component_bytes / rates.flops_per_s + rates.step_s_per_sequence
+    per_sequence = component_bytes / rates.decode_flops_per_s + rates.step_s_per_sequence
     return fixed, per_sequence
 
 
@@ -47,11 +48,11 @@ def unit_features(
     is a linear function of the work (``bytes`` are treated by ``features``).
     """
     rates = rates_of(device_class)
-    once = (ACTION_S, 0.0, 0.0, 0.0)
+    once = (TRAINER_S if work_unit == "samples" else ACTION_S, 0.0, 0.0, 0.0)
     nothing = (0.0, 0.0, 0.0, 0.0)
     if work_unit == "tokens":
         fixed, per_sequence = token_step_s(rates, component_bytes)
-        prefill = component_bytes / rates.flops_per_s + 1e-7
+        prefill = component_bytes / rates.prefill_flops_per_s + 1e-7
         token_in = (0.0, prefill, 0.0, 0.0)
         token_out = (0.0, 0.0, 0.0, per_sequence * batch)
         step = (0.0, 0.0, fixed, 0.0)

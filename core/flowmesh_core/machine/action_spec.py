@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flowmesh_core.catalog.builtin_models import builtin_model
+from flowmesh_core.catalog.builtin_models import BUILTIN_MODEL_BYTES, builtin_model
 from flowmesh_core.catalog.contract import Determinism, EngineContract
 from flowmesh_core.catalog.determinism import determinism_of
 from flowmesh_core.catalog.resolved_contract import repeatable, runs_user_code
@@ -306,7 +306,12 @@ def work_of(
     input_bytes = sum(a.size_bytes for a in data)
     component_bytes = sum(inputs[c].size_bytes for c in components)
     if contract.work_unit != "tokens":
-        counted = {"rows": float(rows), "samples": _samples(params, rows)}
+        converted = BUILTIN_MODEL_BYTES.get(builtin_model(contract.name, params), 1)
+        counted = {
+            "rows": float(rows),
+            "samples": _samples(params, rows),
+            "bytes": float(converted),
+        }
         units = counted.get(contract.work_unit, 1.0)
         return WorkSize(units, 0.0, 0.0, input_bytes, component_bytes)
     samples = float(params.get("samples") or 1)

@@ -25,7 +25,11 @@ async def there() -> AsyncIterator[Place]:
     """Yields a fabric that never ran anything, with one worker for all engines."""
     async with place() as there:
         engines = {contract.name: contract.versions for contract in builtin_catalog()}
-        variants = tuple(EngineVariant(name, "vllm", ("float32",)) for name in engines)
+        variants = tuple(
+            EngineVariant(name, implementation, ("float32",))
+            for name in engines
+            for implementation in ("vllm", "transformers")
+        )
         shape = {
             "engines": engines,
             "variants": variants,
@@ -42,6 +46,14 @@ def asking(name: str, rows: str, **more: Any) -> dict[str, Any]:
     params = {"prompt": "{{ question }}", "maxTokens": 8, "dtype": "float32", **more}
     inputs = {"model": "inputs.base", "rows": rows}
     return {"name": name, "uses": "llm.generate", "inputs": inputs, "with": params}
+
+
+EMBEDDING = {
+    "name": "e",
+    "uses": "llm.embed",
+    "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+    "with": {"column": "question", "dtype": "float32"},
+}
 
 
 def picking(query: str) -> dict[str, Any]:
@@ -139,24 +151,38 @@ async def test_a_training_step_takes_as_long_as_it_has_samples(there: Place) -> 
 
 
 async def test_an_engine_that_captures_no_graphs_starts_sooner(there: Place) -> None:
-    embedding = {
-        "name": "e",
-        "uses": "llm.embed",
-        "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
-        "with": {"column": "question", "dtype": "float32"},
-    }
-    _, found = await planned(there, embedding, asking("a", "inputs.rows", maxTokens=1))
-    assert found["e"].seconds < found["a"].seconds - 10
+    _, found = await planned(there, EMBEDDING, asking("a", "inputs.rows", maxTokens=1))
+    assert 1 < found["e"].seconds < found["a"].seconds - 10
 
 
-async def test_steps_beside_each_other_share_their_worker(there: Place) -> None:
-    """The run takes at least what its one worker has to run, whatever could run at once."""
+async def test_steps_beside_each_other_share_their_engine_and_its_price(there: Place) -> None:
+    """The run takes at least the engine's start and all that it runs, and pays no second twice."""
     steps = [asking(name, "inputs.rows", seed=seed) for seed, name in enumerate("abcd")]
+    alone, _ = await planned(there, steps[0])
     forecast, found = await planned(there, *steps)
-    longest = max(found.values(), key=lambda step: step.seconds)
-    assert forecast.seconds > longest.seconds
-    running_s = 4 * min(found[name].seconds for name in "abcd")
-    assert forecast.seconds == pytest.approx(running_s, rel=0.1)
+    load_s = found["a"].seconds - found["b"].seconds
+    running_s = sum(found[name].seconds for name in "abcd") - load_s
+    assert forecast.seconds == pytest.approx(load_s + running_s, rel=0.2)
+    assert running_s < 4 * (alone.seconds - load_s), "a batch takes less than its actions alone"
+    price = alone.nanousd / alone.seconds
+    assert forecast.nanousd == pytest.approx(price * forecast.seconds, rel=0.01)
+
+
+async def test_engines_that_start_beside_each_other_are_paid_by_the_clock(there: Place) -> None:
+    """A worker's second costs the same whatever it does in it."""
+    one, _ = await planned(there, asking("a", "inputs.rows"))
+    two, _ = await planned(there, EMBEDDING, asking("a", "inputs.rows"))
+    price = one.nanousd / one.seconds
+    assert two.nanousd == pytest.approx(price * two.seconds, rel=0.01)
+    assert two.high_nanousd == pytest.approx(8 * two.low_nanousd, rel=1e-3)
+
+
+async def test_the_step_that_begins_first_waits_for_the_engine(there: Place) -> None:
+    """Not the first in the plan: here the one that reads what others make."""
+    steps = [EMBEDDING, asking("late", "e.rows"), asking("soon", "inputs.rows")]
+    forecast, found = await planned(there, *steps)
+    assert found["soon"].seconds > found["late"].seconds + 10
+    assert forecast.seconds < found["e"].seconds + found["soon"].seconds + found["late"].seconds
 
 
 async def test_equal_actions_of_several_steps_are_counted_and_paid_once(there: Place) -> None:

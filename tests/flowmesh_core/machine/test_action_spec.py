@@ -5,6 +5,7 @@ from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.units import Digest
 
 GENERATE = builtin_catalog().newest("llm.generate")
+IMPORT = builtin_catalog().newest("model.import")
 
 
 def generated(rows, **params):
@@ -26,3 +27,11 @@ def test_the_rows_of_a_generation_decode_side_by_side():
 def test_sequences_beyond_an_engines_capacity_decode_in_consecutive_batches():
     work = generated(1024, maxTokens=100)
     assert (work.decode_steps, work.sequences) == (400.0, 256.0)
+
+
+def test_the_import_of_a_built_in_model_converts_all_its_bytes():
+    def units(uri):
+        return work_of(IMPORT, {"uri": uri}, {}, (), ()).units
+
+    assert units("builtin:smollm2-135m-instruct") > 5e8
+    assert units("hf://org/name") == 1.0, "not known before it is resolved"
