@@ -1,9 +1,10 @@
 """Limits learned from running out of memory, by signature and device class.
 
-First the admitted load is halved. When an action fails alone, its host's reservation is doubled, up
-to the whole device; when it had that, the requirement is raised above the worker that it failed on,
-so that the next action of that signature goes to one that fits. Each success restores a quarter of
-the load, and the reservation little by little: one action's data may have needed it (ADR 4).
+First the admitted load is halved, or what ran at once where that was less. When an action fails
+alone, its host's reservation is doubled, up to the whole device; when it had that, the requirement
+is raised above the worker that it failed on, so that the next action of that signature goes to one
+that fits. Each success restores a quarter of the load, and the reservation little by little: one
+action's data may have needed it (ADR 4).
 """
 
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ class MemoryLimits:
         reserved_mib: int,
         device_mib: int,
         alone: bool,
+        share: float = 1.0,
     ) -> None:
         """Learns from an attempt that ran out of memory.
 
@@ -41,10 +43,12 @@ class MemoryLimits:
             reserved_mib: what its host reserved of the device.
             device_mib: what the device has.
             alone: whether nothing else was in the host.
+            share: what was in the host, as a part of what an instance takes at once, in (0, 1].
         """
         key = (signature, device_class)
         if not alone:
-            self._factor[key] = max(LEAST_FACTOR, self._factor.get(key, 1.0) / 2)
+            admitted = min(share, self._factor.get(key, 1.0))
+            self._factor[key] = max(LEAST_FACTOR, admitted / 2)
         elif reserved_mib < device_mib:
             self._reserve[signature] = min(device_mib, max(1, reserved_mib) * 2)
         else:

@@ -230,6 +230,7 @@ def _out_of_memory(
             reserved_mib=attempt.memory_mib,
             device_mib=worker.shape.device_memory_mib,
             alone=alone,
+            share=(1 + len(beside)) / max(1 + len(beside), attempt.info.capacity),
         )
     for other in beside:
         other.memory_shared = True

@@ -17,6 +17,14 @@ def test_a_failure_beside_others_halves_the_load_which_recovers_with_success() -
     assert learned.capacity_factors(SIGNATURE) == {}
 
 
+def test_a_failure_of_few_at_once_leaves_half_of_these_few() -> None:
+    """Else three of 64 would run out of memory five times more, each time with a new engine."""
+    learned = MemoryLimits()
+    at = {"reserved_mib": 500, "device_mib": 1000, "alone": False}
+    learned.out_of_memory(SIGNATURE, "cpu", **at, share=3 / 64)
+    assert learned.capacity_factors(SIGNATURE) == {"cpu": 1.5 / 64}
+
+
 def fail(learned: MemoryLimits, *, reserved: int, device: int, alone: bool) -> None:
     learned.out_of_memory(SIGNATURE, "cpu", reserved_mib=reserved, device_mib=device, alone=alone)
 

@@ -48,6 +48,17 @@ def test_without_settings_the_worker_chooses() -> None:
     assert "gpu_memory_utilization" not in arguments()
 
 
+def test_a_step_of_the_longest_prompt_fits_beside_the_cache_on_a_cpu() -> None:
+    """SmolLM2-135M: a step of 8,192 tokens takes 360 MiB more."""
+    facts = ModelFacts(Path("model"), "float32", 8192, 538_000_000, 11_520, False, 11_328)
+    host = HostSettings((), 2668, 1, {}, Path("unused"))
+    sizes = sizes_for(facts, "float32", host)
+    assert sizes.batched_tokens == 8192
+    others_mib = 1100 + 538_000_000 / 1024**2 + 8192 * 45 / 1024
+    assert sizes.kv_cache_bytes / 1024**2 + others_mib <= 2668 + 10
+    assert sizes.kv_cache_bytes >= 8192 * 11_520 * 4, "the longest sequence fits"
+
+
 def test_each_setting_of_the_pool_is_an_argument_of_vllm() -> None:
     assert named(arguments('{"maxNumSeqs":32}')) == (32, 8192, False, True)
     assert named(arguments('{"maxNumBatchedTokens":512}')) == (256, 512, False, True)

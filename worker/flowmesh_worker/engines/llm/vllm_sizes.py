@@ -13,7 +13,7 @@ SEQUENCES_GPU = 256
 BATCHED_TOKENS_CPU = 2048
 BATCHED_TOKENS_GPU = 8192
 _PROCESS_MIB = 1100
-"""Resident memory of the host and the engine core on a CPU, without weights and cache."""
+"""Resident memory of the host and the engine core on a CPU, without weights, cache and step."""
 _USUAL_TOKENS = 1024
 """Expected tokens of a sequence; the cache is not made larger than all sequences need."""
 ADAPTER_SLOTS = 8
@@ -64,7 +64,10 @@ def sizes_for(
     per_token = facts.kv_bytes_per_token(dtype)
     weights = facts.weight_bytes_as(dtype)
     allowed = int(settings.memory_mib * MIB * share)
-    free = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB)
+    batched_tokens = _batched_tokens(facts, pool, sequences, gpu=gpu)
+    step = batched_tokens * facts.activation_bytes_per_token(dtype)
+    # On a GPU a step uses what the share leaves.
+    free = allowed - weights - (0 if gpu else _PROCESS_MIB * MIB + step)
     # One block more than the longest sequence: the cache is allocated in whole blocks.
     least = (facts.context_length + 256) * per_token
     if free < least + slot_bytes:
@@ -84,7 +87,7 @@ def sizes_for(
     usual = sequences * min(_USUAL_TOKENS, facts.context_length) * per_token
     return VllmSizes(
         sequences=sequences,
-        batched_tokens=_batched_tokens(facts, pool, sequences, gpu=gpu),
+        batched_tokens=batched_tokens,
         kv_cache_bytes=free if gpu else min(free, max(least, usual)),
         adapter_slots=slots,
     )

