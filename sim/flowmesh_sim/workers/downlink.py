@@ -24,7 +24,7 @@ class _Download:
     done: Callable[[], None]
 
     def speed(self, count: int) -> float:
-        """Returns its rate, as one of so many, over its rate alone."""
+        """Returns its rate, as one of ``count`` downloads, over its rate alone."""
         return min(1.0, 1.0 / (count * self.share))
 
 
