@@ -101,8 +101,12 @@ def rates_of(device_class: str) -> DeviceRates:
     return UNKNOWN_GPU
 
 
-FETCH_BYTES_PER_S = 134e6
-"""From a far store; measured by an engine's log of a download of 8B weights."""
+CONNECTION_BYTES_PER_S = 87.5e6
+"""From the store by one connection: Amazon's guidelines say 85 to 90 MB/s a request of S3."""
+FETCH_CONNECTIONS = 8
+"""Connections that read a large blob, after its first piece (``flowmesh_store.ordered_pieces``)."""
+FETCH_PIECE_BYTES = 8 << 20
+"""What is read by one connection."""
 
 UNIT_S: dict[str, float] = {
     "rows": 2e-4,  # a row through DuckDB or a short Python function, with reading and writing

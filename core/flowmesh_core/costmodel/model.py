@@ -15,7 +15,11 @@ from math import exp, isfinite, log
 import msgspec
 
 from flowmesh_core.costmodel import prior
-from flowmesh_core.costmodel.devices import FETCH_BYTES_PER_S
+from flowmesh_core.costmodel.devices import (
+    CONNECTION_BYTES_PER_S,
+    FETCH_CONNECTIONS,
+    FETCH_PIECE_BYTES,
+)
 from flowmesh_core.costmodel.regression import LEAST_S, PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
 from flowmesh_core.fleet.ready import WorkSize
@@ -219,8 +223,13 @@ class CostModel:
         return self.load_s(key, device_class, component_bytes)
 
     def fetch_s(self, far_bytes: int) -> float:
-        """Returns the seconds to bring bytes to a worker from the store."""
-        return far_bytes / FETCH_BYTES_PER_S
+        """Returns the seconds to bring bytes to a worker from the store.
+
+        Bytes after the first piece come by several connections. That a worker's network may carry
+        less is not known here.
+        """
+        first = min(far_bytes, FETCH_PIECE_BYTES)
+        return (first + (far_bytes - first) / FETCH_CONNECTIONS) / CONNECTION_BYTES_PER_S
 
     def memory_mib(self, key: CostKey, device_class: str) -> int:
         """Returns the recent peak of device memory of this signature; 0 where none was observed."""

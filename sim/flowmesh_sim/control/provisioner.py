@@ -11,6 +11,7 @@ from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 from flowmesh_core.units import Digest, nano_usd
 from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_sim.models.download_rates import download_rates
 from flowmesh_sim.policies.signals import ScaledPool, Signal
 from flowmesh_sim.scenario import PoolSpec
 from flowmesh_sim.workers.context import WorkerContext
@@ -39,8 +40,10 @@ class SimPool:
         self.spec = spec
         self._fabric = fabric
         self._device = hardware.devices[spec.device]
-        self._around = (
-            replace(around, latency_s=spec.latency_s) if spec.latency_s is not None else around
+        self._around = replace(
+            around,
+            downloads=download_rates(fabric.facts, spec.start),
+            latency_s=around.latency_s if spec.latency_s is None else spec.latency_s,
         )
         self._times = fabric.facts.group("provisioning")
         self._rng = fabric.dice.stream(f"pool {spec.name}")

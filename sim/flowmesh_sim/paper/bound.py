@@ -16,6 +16,7 @@ from math import inf
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.protocol.messages import Assignment
 from flowmesh_sim.models.devices import GB, Device, HardwareCatalog, LanguageModel
+from flowmesh_sim.models.download_rates import fastest_downloads
 from flowmesh_sim.models.work_model import HOST, SERVING, WorkItem, WorkModel
 from flowmesh_sim.paper.observer import StepTrace
 
@@ -177,7 +178,7 @@ class _Relaxed:
         self._duties = duties
         self._devices = [hardware.devices[name] for name in devices]
         facts = hardware.facts
-        self._bytes_per_s = facts.group("network").bucket_bytes_per_s
+        self._downloads = fastest_downloads(facts)
 
     def least(self, a: Assignment) -> LowerBoundInput:
         """Returns the minimum over all devices with enough memory."""
@@ -202,7 +203,7 @@ class _Relaxed:
         # A host may import its libraries while the weights are fetched.
         process_s = self._duties.process_s
         load_s = self._duties.load_s(a, size, device) - process_s
-        return float(max(size / self._bytes_per_s, process_s) + load_s)
+        return max(self._downloads.seconds(size), process_s) + load_s
 
     def _is_trained(self, a: Assignment) -> bool:
         given = a.inputs.get("model")

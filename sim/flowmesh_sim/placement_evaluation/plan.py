@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from flowmesh_sim.models.download_rates import UNLIMITED
 from flowmesh_sim.paper.plan import Cell, read_plan
 from flowmesh_sim.placement_evaluation.loads import FLEET, EvaluationLoad, Json
 from flowmesh_sim.placement_evaluation.reference_set import (
@@ -17,8 +18,6 @@ SCALED = ("a-64", "b-64", "a-64-heavy", "b-64-heavy")
 """Loads of the paper's Figure 7; the last two have eight times the rows."""
 WEAK = SCALED[:2]
 """Those for which workflows grow with the fleet."""
-WARM = {"network.bucket_bytes_per_s": 1e15}
-"""Weights are on every disk: fetching them takes next to nothing."""
 RUNS_PER_WORKER = 25
 FIGURE_5 = EvaluationLoad(
     "figure-5", "the paper's Figure 5", (read_plan()["loads"]["a"],), FLEET, 6
@@ -48,12 +47,12 @@ def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
     for name in SCALED:
         for workers in SIZES:
             yield _scaled("strong", name, loads[name], workers, seeds)
-        yield _scaled("warm", name, loads[name], SIZES[-1], seeds, facts=WARM)
+        yield _scaled("warm", name, loads[name], SIZES[-1], seeds, facts=UNLIMITED)
     for name in WEAK:
         for workers in (SIZES[0], SIZES[-1]):
             arrivals = {"kind": "closed", "concurrent": 8 * workers}
             load = {**loads[name], "runs": RUNS_PER_WORKER * workers, "arrivals": arrivals}
-            yield _scaled("weak", name, load, workers, seeds, facts=WARM)
+            yield _scaled("weak", name, load, workers, seeds, facts=UNLIMITED)
 
 
 def _scaled(

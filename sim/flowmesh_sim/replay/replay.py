@@ -22,6 +22,7 @@ from flowmesh_core.sharing.scopes import ScopePlan, namespace_scope
 from flowmesh_core.units import NANO_PER_USD
 from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.kernel.constants import read_constants
+from flowmesh_sim.models.download_rates import UNLIMITED
 from flowmesh_sim.replay.recorded_pace import RecordedDurations
 from flowmesh_sim.replay.recorded_work import RecordedWork, RecordedWorkModel, require_known
 from flowmesh_sim.replay.recording import Recording
@@ -41,7 +42,7 @@ from flowmesh_sim.scenario import (
 Shared = Literal["recorded", "never", "private", "all"]
 SECONDS_PER_HOUR = 3600.0
 HOST_MIB = 131072
-LOCAL_FACTS = {"network.bucket_bytes_per_s": 1e12, "network.request_s": 0.001}
+LOCAL_FACTS = {**UNLIMITED, "network.request_s": 0.001}
 """Recorded times include fetches of inputs, so fetches take no time here."""
 
 

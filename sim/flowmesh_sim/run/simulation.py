@@ -21,6 +21,7 @@ from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.kernel.event_trace import EventTrace
 from flowmesh_sim.models.content import SimContents
 from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_sim.models.download_rates import download_rates
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.policies import Policy, policy_named
 from flowmesh_sim.policies.signals import SIGNALS
@@ -133,7 +134,7 @@ class Simulation:
             grace_s=fabric.facts.group("provisioning").grace_s,
             epoch_s=EPOCH_S,
             disk_bytes=int(network.disk_gib * GIB),
-            bytes_per_s=network.bucket_bytes_per_s,
+            downloads=download_rates(fabric.facts, "pod"),
             upload_bytes_per_s=network.upload_bytes_per_s,
             request_s=network.request_s,
             latency_s=network.message_s,

@@ -8,6 +8,7 @@ from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.worker_agent.instructions import Instruction
 from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_sim.kernel.environment import Environment
+from flowmesh_sim.models.download_rates import DownloadRates
 from flowmesh_sim.models.store import SimStore
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.serving.service_calls import ServiceCalls
@@ -53,7 +54,7 @@ class WorkerContext:
     grace_s: float
     epoch_s: float
     disk_bytes: int
-    bytes_per_s: float
+    downloads: DownloadRates
     upload_bytes_per_s: float
     request_s: float
     latency_s: float

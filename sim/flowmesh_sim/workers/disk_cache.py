@@ -7,12 +7,15 @@ does not answer for ``PATIENCE_S``.
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_sim.kernel.environment import Environment
+from flowmesh_sim.models.download_rates import DownloadRates
 from flowmesh_sim.models.store import SimStore
+from flowmesh_sim.workers.downlink import Downlink
 
 RETRY_S = 1.0
 PATIENCE_S = 60.0
@@ -44,7 +47,7 @@ class DiskCache:
         store: SimStore,
         *,
         budget_bytes: int,
-        bytes_per_s: float,
+        downloads: DownloadRates,
         request_s: float,
         in_use: Callable[[], set[Digest]],
         weights_changed: Callable[[frozenset[Digest]], None],
@@ -55,7 +58,7 @@ class DiskCache:
             engine: virtual time.
             store: the store to fetch from.
             budget_bytes: the disk's size.
-            bytes_per_s: rate of one fetch.
+            downloads: what fetches have together.
             request_s: time to the first byte.
             in_use: returns what must not be evicted.
             weights_changed: called with all models and adapters when their set has changed.
@@ -63,7 +66,7 @@ class DiskCache:
         self._engine = engine
         self._store = store
         self._budget_bytes = budget_bytes
-        self._bytes_per_s = bytes_per_s
+        self._downlink = Downlink(engine, downloads)
         self._request_s = request_s
         self._in_use = in_use
         self._weights_changed = weights_changed
@@ -101,8 +104,9 @@ class DiskCache:
             else:
                 self._engine.after(RETRY_S, self._try, digest)
             return
-        took_s = self._request_s + self._store.slow_s + fetch.size_bytes / self._bytes_per_s
-        self._engine.after(took_s, self._arrived, digest)
+        first_byte_s = self._request_s + self._store.slow_s
+        arrived = partial(self._arrived, digest)
+        self._engine.after(first_byte_s, self._downlink.start, fetch.size_bytes, arrived)
 
     def _arrived(self, digest: Digest) -> None:
         fetch = self._fetching[digest]

@@ -84,7 +84,7 @@ class Transfers:
             context.engine,
             context.store,
             budget_bytes=context.disk_bytes,
-            bytes_per_s=context.bytes_per_s,
+            downloads=context.downloads,
             request_s=context.request_s,
             in_use=self._in_use,
             weights_changed=lambda local: post(e.ComponentsChanged(local)),

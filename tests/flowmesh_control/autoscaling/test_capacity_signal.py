@@ -20,7 +20,8 @@ def test_workers_of_a_declared_pool_prewarm_the_engines_of_upcoming_steps() -> N
     world.submit(two_steps(), artifacts=(large,))
     world.tick(1.0)
     backlogs = CapacitySignalSource(world.machine.state, lambda: world.now)
-    backlogs.declare(lambda: [PoolView("default", shape("any", variants=ASKS), maximum=3)])
+    slow = PoolView("default", shape("any", variants=ASKS), maximum=3, start_s=60.0)
+    backlogs.declare(lambda: [slow])
     assert backlogs.now()["default"].warm == 1
     ((worker, (signature,)),) = backlogs.prewarm_plan().items()
     assert worker == "w"

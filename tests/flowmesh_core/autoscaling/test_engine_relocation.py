@@ -5,7 +5,9 @@ from math import inf
 
 import pytest
 from msgspec import structs
-from tests.flowmesh_core.autoscaling.test_preferred_pools import GB, H100, RTX, model, pool
+from tests.flowmesh_core.autoscaling.test_preferred_pools import GB, model, pool
+from tests.flowmesh_core.autoscaling.test_preferred_pools import H100 as H100_AT_ONCE
+from tests.flowmesh_core.autoscaling.test_preferred_pools import RTX as RTX_AT_ONCE
 from tests.flowmesh_core.placement.builders import NOW_S, lane, snapshot, worker
 
 from flowmesh_core.autoscaling.backlog import signal_of
@@ -20,6 +22,9 @@ from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 
+START_S = 100.0
+H100, RTX = (replace(at_once, start_s=START_S) for at_once in (H100_AT_ONCE, RTX_AT_ONCE))
+"""A worker with 16 GB of weights loaded takes less than three minutes."""
 RESTART_S = 360.0
 USD = 1e9
 BIG, SMALL = model("big"), model("small", 4)
@@ -363,7 +368,7 @@ def test_a_pool_too_small_for_all_engines_is_not_a_candidate():
 def test_a_model_without_recent_demand_does_not_affect_the_choice():
     relocation = EngineRelocation()
     huge = asked(model("huge", 40), RARE, since_s=ARRIVAL_WINDOW_S + 1.0)
-    for now_s in looks()[:8]:
+    for now_s in looks()[:4]:
         hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)
         view = replace(snapshot([hot], [], []), now_s=now_s)
         signal = signal_of(view, CostModel(), (H100, RTX), [asked(SMALL, RARE), huge], relocation)

@@ -8,12 +8,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from flowmesh_core.costmodel import CostKey, CostModel, decode_model, encode_model
-from flowmesh_core.costmodel.devices import DEVICES, UNKNOWN_GPU, rates_of
+from flowmesh_core.costmodel.devices import (
+    DEVICES,
+    FETCH_CONNECTIONS,
+    FETCH_PIECE_BYTES,
+    UNKNOWN_GPU,
+    rates_of,
+)
 from flowmesh_core.costmodel.model import SAMPLED_EVERY, SAMPLED_FROM
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import WINDOW, Residuals
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.units import Digest
+from flowmesh_store.ordered_pieces import PIECE_BYTES, PIECES_AT_ONCE
 
 LLAMA_8B = 16_060_000_000
 SMOLLM = 538_000_000
@@ -374,3 +381,18 @@ def test_a_learned_load_time_is_bounded(load_s):
     prior_s = CostModel().load_s(SQL, "cpu", 10**12)
     ratio = model.load_s(SQL, "cpu", 10**12) / prior_s
     assert math.exp(-6.01) <= ratio <= math.exp(6.01)
+
+
+def test_a_small_blob_is_expected_to_come_by_one_connection_and_a_large_one_by_eight():
+    assert (FETCH_CONNECTIONS, FETCH_PIECE_BYTES) == (PIECES_AT_ONCE, PIECE_BYTES)
+    fetch_s = CostModel().fetch_s
+    assert fetch_s(0) == 0.0
+    assert fetch_s(PIECE_BYTES) == pytest.approx(PIECE_BYTES / 87.5e6)
+    assert fetch_s(9 * PIECE_BYTES) == pytest.approx(2 * fetch_s(PIECE_BYTES))
+    assert fetch_s(LLAMA_8B) == pytest.approx(23.0, rel=0.01)
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**12))
+def test_more_bytes_are_never_expected_to_come_sooner(one, more):
+    fetch_s = CostModel().fetch_s
+    assert fetch_s(one) <= fetch_s(one + more) <= fetch_s(one) + fetch_s(more) + 1e-9

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flowmesh_sim.models.download_rates import UNLIMITED
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.paper.observer import EvaluationObserver
 from flowmesh_sim.placement_evaluation.rental_bound import (
@@ -84,7 +85,7 @@ INSTANT = {
     "start.host_process_s": 0.0,
     "start.capture_s": 0.0,
     "start.load_bytes_per_s": 1e18,
-    "network.bucket_bytes_per_s": 1e18,
+    **UNLIMITED,
 }
 """Nothing starts, loads or is fetched: a simulated run is as near to the bound as it can be."""
 

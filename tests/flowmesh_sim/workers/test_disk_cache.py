@@ -5,6 +5,7 @@ import pytest
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.units import Digest
 from flowmesh_sim.kernel.environment import Environment
+from flowmesh_sim.models.download_rates import DownloadRates
 from flowmesh_sim.models.store import SimStore
 from flowmesh_sim.workers.disk_cache import DiskCache
 
@@ -18,11 +19,12 @@ class Disk:
         self.store = SimStore()
         self.local: list[frozenset[Digest]] = []
         self.used: set[Digest] = set()
+        self.engine = Environment()
         self.cache = DiskCache(
-            Environment(),
+            self.engine,
             self.store,
             budget_bytes=BUDGET,
-            bytes_per_s=1.0,
+            downloads=DownloadRates(1.0, 1.0),
             request_s=0.0,
             in_use=lambda: self.used,
             weights_changed=self.local.append,
@@ -72,3 +74,14 @@ def test_a_model_that_another_worker_left_on_the_disk_is_reported(disk: Disk) ->
     model = disk.model("a")
     disk.cache.restore({model: 50, digest_bytes(b"rows"): 10})
     assert disk.local == [frozenset({model})]
+
+
+def test_models_that_come_at_the_same_time_divide_the_network(disk: Disk) -> None:
+    ended: list[float] = []
+    for name in ("a", "b"):
+        model = disk.model(name)
+        disk.cache.fetch(model, (), BUDGET // 2, lambda _: ended.append(disk.engine.now_s))
+    disk.engine.run(until_s=1000.0, over=lambda: False)
+    # A byte a second, of which each has half.
+    assert ended == pytest.approx([BUDGET, BUDGET])
+    assert disk.cache.fetches == [pytest.approx((0.0, BUDGET))] * 2

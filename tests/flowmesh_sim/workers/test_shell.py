@@ -208,6 +208,8 @@ def test_the_first_host_imports_while_the_weights_are_fetched(
     monkeypatch.setattr(SimInstance, "start", started)
     pool = {"name": "gpu", "device": "h100", "workers": 1, "prewarm": holds_open}
     load = {"shapes": ["b-full-sft"], "runs": 1, "rows": 12}
-    simulation = Simulation(scenario_of({"name": "one", "pools": [pool], "load": [load]}))
+    facts = {"network.datacenter_bytes_per_s": 1e8}  # slower than the import
+    document = {"name": "one", "pools": [pool], "load": [load], "facts": facts}
+    simulation = Simulation(scenario_of(document))
     assert simulation.run().succeeded == 1
     assert started_s[0] == expected_s
