@@ -397,19 +397,37 @@ def test_the_number_of_files_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     assert files.value_of([b"b" * SIZE]).is_reusable
 
 
-def test_files_are_prepared_for_as_many_values_and_dropped_when_they_are_not_used() -> None:
+def test_a_value_that_finds_no_free_file_leaves_one_more_until_they_are_not_used() -> None:
     files = ReusableFiles()
     made = [files.value_of([b"a" * SIZE]) for _ in range(3)]
     files.prepare()
-    assert files._count == 6, "three are read, and three are ready"
+    assert files._count == 3
     del made
-    files.value_of([b"a" * SIZE])
-    files.prepare()
-    assert files._count == 6
-    for _ in range(reusable_files._UNUSED_ROUNDS_MAX + 2):
+    for _ in range(reusable_files._UNUSED_ROUNDS_MAX - 1):
+        files.value_of([b"a" * SIZE])
+        files.prepare()
+    assert files._count == 3, "one is enough now, but that may change"
+    for _ in range(3):
         files.value_of([b"a" * 200_000])
         files.prepare()
-    assert {file.size for file in files._all()} == {file_bytes_of(200_000)}
+    assert sorted(file.size for file in files._all()) == [
+        *(file_bytes_of(SIZE), file_bytes_of(200_000))
+    ]
+    for _ in range(reusable_files._UNUSED_ROUNDS_MAX):
+        files.value_of([b"a" * 200_000])
+        files.prepare()
+    assert [file.size for file in files._all()] == [file_bytes_of(200_000)]
+
+
+def test_files_that_went_to_a_sandbox_are_replaced() -> None:
+    files = ReusableFiles()
+    made = [files.value_of([b"a" * SIZE]) for _ in range(3)]
+    for value in made[:2]:
+        value.end_reuse()
+    files.prepare()
+    assert (files._count, sum(file.is_free for file in files._all())) == (3, 2)
+    made = [files.value_of([b"a" * SIZE]) for _ in range(2)]
+    assert files._count == 3
 
 
 def test_where_the_kernel_refuses_reusable_files_a_value_is_sealed(

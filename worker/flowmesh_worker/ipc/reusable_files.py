@@ -20,8 +20,8 @@ from flowmesh_worker.ipc.shared_value import REUSABLE_SEALS, SharedValue, has_en
 
 FILES_BYTES_MAX = 256 << 20
 """All files of a process, those with readers too; beyond, a value is in a sealed file."""
-READY_BYTES_MAX = 32 << 20
-"""Files that have no reader and are kept for the next values."""
+READY_BYTES_MAX = 33 << 20
+"""Files that have no reader and are kept for the next values: two of 16 MiB with their headers."""
 FILES_MAX = 128
 _TRIES = 8
 """Files of a size that one value asks for their readers."""
@@ -85,8 +85,8 @@ class ReusableFiles:
     def __init__(self) -> None:
         self._files: defaultdict[int, deque[_ReusableFile]] = defaultdict(deque)
         self._count = self._bytes = self._round = 0
-        self._made: Counter[int] = Counter()
-        self._has_no_room = False
+        self._ended: Counter[int] = Counter()
+        self._is_used = self._has_no_room = False
 
     def value_of(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
         """Returns a value with these bytes, one part after the other.
@@ -95,7 +95,7 @@ class ReusableFiles:
             OSError: the kernel refuses to create a file, or there is no memory for it.
         """
         file_bytes = file_bytes_of(sum(map(len, parts)))
-        self._made[file_bytes] += 1
+        self._is_used = True
         with contextlib.suppress(OSError):
             file = self._free(file_bytes) or self._created(file_bytes)
             if file is not None:
@@ -106,42 +106,44 @@ class ReusableFiles:
     @property
     def is_used(self) -> bool:
         """Whether values were made since the last time."""
-        return bool(self._made)
+        return self._is_used
 
     def prepare(self) -> None:
-        """Prepares as many files as values were made since the last time, and drops others."""
-        made, self._made = self._made, Counter()
-        if not made:
-            return
+        """Drops what is not needed, and prepares files in place of those that ended.
+
+        Others need none: each value that found no free file has left one more.
+        """
         self._round += 1
-        self._has_no_room = False
-        ready = self._drop_unneeded()
-        left = READY_BYTES_MAX - sum(size * count for size, count in ready.items())
-        for size, count in made.items():
-            for _ in range(count - ready[size]):
+        self._is_used = self._has_no_room = False
+        left = READY_BYTES_MAX - self._drop_unneeded()
+        ended, self._ended = self._ended, Counter()
+        for size, count in ended.items():
+            for _ in range(count):
                 if size <= left and self._fits(size):
                     left -= size
                     with contextlib.suppress(OSError):  # then the value makes its own
                         self._create(size)
 
     def _free(self, file_bytes: int) -> _ReusableFile | None:
-        """Returns a file of this size that may be written."""
+        """Returns a file of this size that may be written: the last one, if it is free again."""
         files = self._files[file_bytes]
         for _ in range(min(len(files), _TRIES)):
             file = files[0]
             if file.is_ended:
-                self._drop(file)
-                continue
-            files.rotate(-1)
-            if file.is_free:
+                self._drop_ended(file)
+            elif file.is_free:
                 return file
+            else:
+                files.rotate(-1)
         return None
 
     def _created(self, file_bytes: int) -> _ReusableFile | None:
         """Returns a new file; None where there is no room for it."""
         if not self._fits(file_bytes) and not self._has_no_room:
             for file in sorted(self._all(), key=lambda file: file.used_in):
-                if file.is_ended or file.is_free:
+                if file.is_ended:
+                    self._drop_ended(file)
+                elif file.is_free:
                     self._drop(file)
                 if self._fits(file_bytes):
                     break
@@ -153,7 +155,7 @@ class ReusableFiles:
 
     def _create(self, file_bytes: int) -> _ReusableFile:
         file = _ReusableFile(file_bytes, self._round)
-        self._files[file_bytes].append(file)
+        self._files[file_bytes].appendleft(file)
         self._count += 1
         self._bytes += file_bytes
         return file
@@ -164,20 +166,23 @@ class ReusableFiles:
         self._count -= 1
         self._bytes -= file.size
 
-    def _drop_unneeded(self) -> Counter[int]:
-        """Drops what is not written again or was not used for long; returns the free files."""
-        ready: Counter[int] = Counter()
-        left = READY_BYTES_MAX
+    def _drop_ended(self, file: _ReusableFile) -> None:
+        self._drop(file)
+        self._ended[file.size] += 1
+
+    def _drop_unneeded(self) -> int:
+        """Drops files that ended or were not used for long; returns the bytes of free ones."""
+        ready_bytes = 0
         for file in sorted(self._all(), key=lambda file: -file.used_in):
             if file.is_ended:
-                self._drop(file)
+                self._drop_ended(file)
             elif file.is_free:
-                if file.size > left or self._round - file.used_in > _UNUSED_ROUNDS_MAX:
+                is_old = self._round - file.used_in > _UNUSED_ROUNDS_MAX
+                if is_old or ready_bytes + file.size > READY_BYTES_MAX:
                     self._drop(file)
                 else:
-                    left -= file.size
-                    ready[file.size] += 1
-        return ready
+                    ready_bytes += file.size
+        return ready_bytes
 
     def _all(self) -> Iterator[_ReusableFile]:
         return (file for files in self._files.values() for file in list(files))
