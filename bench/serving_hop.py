@@ -191,9 +191,7 @@ def parts(count: int) -> Table:
         def write_again(array: Any = array, files: ReusableFiles = files) -> None:
             files.value_of([memoryview(array)])
 
-        def read_again(
-            reusable: SharedValue = reusable, mappings: ReadMappings = mappings
-        ) -> None:
+        def read_again(reusable: SharedValue = reusable, mappings: ReadMappings = mappings) -> None:
             int(np.frombuffer(mappings.view(reusable), np.uint8)[::_PAGE_BYTES].sum())
 
         acts = (copy, seal, fill, read, write_again, read_again)

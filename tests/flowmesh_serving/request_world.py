@@ -37,8 +37,8 @@ from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import ComponentCode, loaded_code
 from flowmesh_worker.host.call_server import _HubConnection
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
-from flowmesh_worker.ipc.spare_files import SpareFiles
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
+from flowmesh_worker.ipc.spare_files import SpareFiles
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.service_hub import ServiceHub
 

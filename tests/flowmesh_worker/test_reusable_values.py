@@ -78,11 +78,8 @@ class Reader:
         del self.held[number]
         self._do("drop", number)
 
-    def check(self) -> None:
-        """Checks that all that the process has is as it was sent."""
-        self._do("check", 0)
-
     def _do(self, action: str, number: int) -> None:
+        """Has the process do something, and checks that all that it has is as it was sent."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -211,58 +208,79 @@ def test_only_its_producer_writes_a_reusable_file() -> None:
     os.close(writable)
 
 
+class Hosts:
+    """A host whose values pass a hub to two readers, in a random order."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.files = ReusableFiles()
+        self.written: list[int] = []
+        self._rng = rng
+        self._readers = [Reader() for _ in range(2)]
+        theirs, ours = descriptor_pair()
+        self._host = DescriptorSocket(theirs, accepts_reusable=True)
+        self._hub = DescriptorSocket(ours, accepts_reusable=True)
+        self._at_hub: list[tuple[int, bytes]] = []
+        self._kills_left = 3
+
+    def step(self) -> None:
+        """Does something that is possible."""
+        reader, acts = self._rng.choice(self._readers), [(8, self._make), (2, self.files.prepare)]
+        if self._at_hub:
+            acts.append((5, self._forward))
+        if reader.sent:
+            acts.append((5, reader.take))
+        if reader.held:
+            numbers = list(reader.held)
+            acts.append((4, lambda: reader.drop(self._rng.choice(numbers))))
+        if reader.held and self._kills_left:
+            acts.append((1, lambda: self._kill(reader)))
+        weights, choices = zip(*acts, strict=True)
+        self._rng.choices(choices, weights)[0]()
+
+    def drop_all(self) -> None:
+        """Has nobody read a value any more."""
+        for reader in self._readers:
+            while reader.sent:
+                reader.take()
+            for number in list(reader.held):
+                reader.drop(number)
+        while self._at_hub:
+            self._hub.receive(self._at_hub.pop(0)[0])
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.kill()
+        self._host.close()
+        self._hub.close()
+
+    def _make(self) -> None:
+        content = bytes([self._rng.randrange(256)]) * self._rng.choice([70_000, 72_000, 140_000])
+        value = self.files.value_of([content[:500], content[500:]])
+        self.written.append(inode(value))
+        self._at_hub.append((self._host.send(value), content))
+
+    def _forward(self) -> None:
+        number, content = self._at_hub.pop(0)
+        value = self._hub.receive(number)
+        for reader in self._rng.sample(self._readers, self._rng.choice([1, 1, 2])):
+            reader.send(value, content)
+
+    def _kill(self, reader: Reader) -> None:
+        self._kills_left -= 1
+        reader.kill()
+        self._readers[self._readers.index(reader)] = Reader()
+
+
 def test_no_value_changes_while_it_is_read_whoever_reads_it_and_dies() -> None:
     seed = secrets.randbits(32)
     print(f"seed {seed}")  # noqa: T201 - shown where the test fails
-    rng, files = random.Random(seed), ReusableFiles()
-    readers = [Reader() for _ in range(2)]
-    theirs, ours = descriptor_pair()
-    to_hub = DescriptorSocket(theirs, accepts_reusable=True)
-    hub = DescriptorSocket(ours, accepts_reusable=True)
-    waiting: list[tuple[int, bytes]] = []
-    written: list[int] = []
-
-    def make() -> None:
-        content = bytes([rng.randrange(256)]) * rng.choice([70_000, 72_000, 140_000])
-        value = files.value_of([content[:500], content[500:]])
-        written.append(inode(value))
-        waiting.append((to_hub.send(value), content))
-
-    def forward() -> None:
-        number, content = waiting.pop(0)
-        value = hub.receive(number)
-        for reader in rng.sample(readers, rng.choice([1, 1, 2])):
-            reader.send(value, content)
-
-    for _ in range(250):
-        reader = rng.choice(readers)
-        if rng.random() < 0.4:
-            make()
-        elif waiting and rng.random() < 0.5:
-            forward()
-        elif reader.sent and rng.random() < 0.6:
-            reader.take()
-        elif len(reader.held) > 3 or (reader.held and rng.random() < 0.5):
-            reader.drop(rng.choice(list(reader.held)))
-        elif rng.random() < 0.05:
-            reader.kill()
-            readers[readers.index(reader)] = Reader()
-        elif rng.random() < 0.3:
-            files.prepare()
-    for reader in readers:
-        while reader.sent:
-            reader.take()
-        reader.check()
-        for number in list(reader.held):
-            reader.drop(number)
-    while waiting:
-        hub.receive(waiting.pop(0)[0])
-    assert all(file.is_free for file in files._all()), "all that was read is free"
-    assert len(set(written)) < len(written), "files were used again"
-    for reader in readers:
-        reader.kill()
-    to_hub.close()
-    hub.close()
+    hosts = Hosts(random.Random(seed))
+    for _ in range(200):
+        hosts.step()
+    hosts.drop_all()
+    assert all(file.is_free for file in hosts.files._all()), "nobody reads any value"
+    assert len(set(hosts.written)) < len(hosts.written), "files were used again"
+    hosts.close()
 
 
 CODE = """

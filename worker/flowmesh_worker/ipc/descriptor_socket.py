@@ -70,9 +70,7 @@ class DescriptorSocket:
                 if found > number:
                     break
                 continue
-            value = SharedValue.received(
-                descriptor, size, accepts_reusable=self.accepts_reusable
-            )
+            value = SharedValue.received(descriptor, size, accepts_reusable=self.accepts_reusable)
             if len(self._open) >= DESCRIPTORS_MAX:
                 raise ProtocolError(f"more than {DESCRIPTORS_MAX} values of a connection are open")
             self._open.add(value)

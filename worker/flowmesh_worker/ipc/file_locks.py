@@ -1,4 +1,4 @@
-"""Locks by which processes see whether a file in memory is still read, and whether it is still kept.
+"""Locks by which processes see whether a file in memory is still read, and still kept.
 
 The kernel keeps them, so they need no messages and end with a process that crashes. A value is read
 as long as its *shared lock* (``flock``) lives: that of a file description of its own, of which

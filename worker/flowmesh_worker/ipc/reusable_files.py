@@ -10,7 +10,6 @@ gets a value only after the file was given a last seal, and such a file is not w
 import contextlib
 import fcntl
 import mmap
-import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 
@@ -43,10 +42,10 @@ class _ReusableFile:
         Raises:
             OSError: the kernel refuses to create it, or there is no memory for it.
         """
-        self._value = SharedValue.spare(size)
-        self._mapping = MemoryMapping(self._value.fileno(), size, is_writable=True)
-        fcntl.fcntl(self._value.fileno(), fcntl.F_ADD_SEALS, REUSABLE_SEALS)
-        mark_kept(self._value.fileno())
+        self._file = SharedValue.spare(size)
+        self._mapping = MemoryMapping(self._file.fileno(), size, is_writable=True)
+        fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, REUSABLE_SEALS)
+        mark_kept(self._file.fileno())
         self._written_bytes = 0
         self.size = size
         self.used_in = used_in
@@ -54,12 +53,12 @@ class _ReusableFile:
     @property
     def is_ended(self) -> bool:
         """Whether it must not be written again."""
-        return has_ended_reuse(self._value.fileno())
+        return has_ended_reuse(self._file.fileno())
 
     @property
     def is_free(self) -> bool:
         """Whether nobody can read its last value."""
-        return not is_read(self._value.fileno())
+        return not is_read(self._file.fileno())
 
     def write(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
         """Returns a value with these bytes; behind it the file has zeros.
@@ -68,7 +67,7 @@ class _ReusableFile:
             OSError: this process has too many files open.
         """
         size = sum(map(len, parts))
-        descriptor = reopened(self._value.fileno())
+        descriptor = reopened(self._file.fileno())
         value = SharedValue(descriptor, size, is_sealed=False, is_reusable=True)
         lock_while_read(descriptor)
         pages, at = self._mapping.view(), 0

@@ -170,10 +170,7 @@ class ComponentCode:
 
     def _opened(self, value: StageBytes) -> Any:
         """Returns a value that a component of another host has made."""
-        if isinstance(value, SharedValue):
-            view = self._mappings.view(value)
-        else:
-            view = memoryview(value)
+        view = self._mappings.view(value) if isinstance(value, SharedValue) else memoryview(value)
         return unpack(view) if view[:1] == PACKED_ARRAYS else decode(_json, view)
 
     def _value(self, stored: StoredInput) -> Any:
