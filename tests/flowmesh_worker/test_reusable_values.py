@@ -13,6 +13,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -24,7 +25,12 @@ from flowmesh_core.protocol.serving import PassedValue
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, LoadedCode, sent_call
 from flowmesh_worker.ipc import read_mappings, reusable_files
-from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
+from flowmesh_worker.ipc.descriptor_socket import (
+    DescriptorSocket,
+    accept_with_descriptors,
+    connect_with_descriptors,
+    descriptor_pair,
+)
 from flowmesh_worker.ipc.file_locks import is_kept, is_read, lock_while_read, mark_kept, reopened
 from flowmesh_worker.ipc.passed_values import receive_value, send_value
 from flowmesh_worker.ipc.read_mappings import ReadMappings
@@ -362,6 +368,23 @@ def test_an_end_that_accepts_no_reusable_file_gets_a_sealed_copy_and_refuses_oth
         receiver.receive(sender.send(value))
     sender.close()
     receiver.close()
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_reusable_files_pass_between_processes_of_one_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    if not is_own:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        client, sender = await connect_with_descriptors(str(tmp_path / "s"))
+        server, _ = listener.accept()
+        receiver = await accept_with_descriptors(server)
+    assert (sender.accepts_reusable, receiver.accepts_reusable) == (is_own, is_own)
+    for end in (client, server, sender, receiver):
+        end.close()
 
 
 def test_a_file_that_went_to_a_sandbox_is_not_written_again_and_has_nothing_but_its_value() -> None:
