@@ -31,7 +31,7 @@ from flowmesh_worker.ipc.descriptor_socket import (
     connect_with_descriptors,
     descriptor_pair,
 )
-from flowmesh_worker.ipc.file_locks import is_kept, is_read, lock_while_read, mark_kept, reopened
+from flowmesh_worker.ipc.file_locks import is_owned, is_read, lock_while_read, mark_owned, reopened
 from flowmesh_worker.ipc.passed_values import receive_value, send_value
 from flowmesh_worker.ipc.read_mappings import ReadMappings
 from flowmesh_worker.ipc.reusable_files import ReusableFiles, file_bytes_of
@@ -168,12 +168,12 @@ def test_the_kernel_locks_a_file_as_long_as_any_copy_of_a_descriptor_or_a_mappin
     one.close()
     other.close()
     assert not is_read(file), "what was on its way is gone with its socket"
-    mark_kept(file)
+    mark_owned(file)
     reader = reopened(file)
-    assert is_kept(reader)
+    assert is_owned(reader)
     assert not is_read(file), "a mark is no reader"
     os.close(file)
-    assert not is_kept(reader)
+    assert not is_owned(reader)
     os.close(reader)
 
 
@@ -477,7 +477,7 @@ def test_where_the_kernel_refuses_reusable_files_a_value_is_sealed(
     def refuse(*_: Any) -> None:
         raise OSError("no such seal")
 
-    monkeypatch.setattr(reusable_files, "mark_kept", refuse)
+    monkeypatch.setattr(reusable_files, "mark_owned", refuse)
     files = ReusableFiles()
     value = files.value_of([b"a" * SIZE])
     assert (value.is_sealed, value.read()) == (True, b"a" * SIZE)

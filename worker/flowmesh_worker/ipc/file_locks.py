@@ -1,4 +1,4 @@
-"""Locks by which processes see whether a file in memory is still read, and still kept.
+"""Locks by which processes see whether a file in memory is still read, and still owned.
 
 The kernel keeps them, so they need no messages and end with a process that crashes. A value is read
 as long as its *shared lock* (``flock``) lives: that of a file description of its own, of which
@@ -42,8 +42,8 @@ def is_read(descriptor: int) -> bool:
     return False
 
 
-def mark_kept(descriptor: int) -> None:
-    """Has :func:`is_kept` be true until this file description is closed.
+def mark_owned(descriptor: int) -> None:
+    """Has :func:`is_owned` be true until this file description is closed.
 
     Raises:
         OSError: the kernel does not lock such files.
@@ -51,7 +51,7 @@ def mark_kept(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
 
 
-def is_kept(descriptor: int) -> bool:
+def is_owned(descriptor: int) -> bool:
     """Returns whether the producer of a file may use it again."""
     asked = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
     found = _LOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))

@@ -70,5 +70,5 @@ class MemoryMapping:
 
 @lru_cache(maxsize=64)
 def _pages(size: int) -> Any:
-    """Returns the type of so many bytes, whose objects can have attributes."""
+    """Returns the type of a mapping of this size, whose objects can have attributes."""
     return type("Pages", (ctypes.Array,), {"_type_": ctypes.c_ubyte, "_length_": size})

@@ -43,7 +43,7 @@ def send_value(
 
 
 def _shareable(value: SharedValue, descriptors: DescriptorSocket) -> SharedValue | None:
-    """Returns a value that the other end accepts; None where there is no memory for it.
+    """Returns a value that the other end accepts; None where memory for a copy lacks.
 
     A value in a reusable file is copied where the other end is another user's.
     """

@@ -6,7 +6,7 @@ that has no lock, so it keeps no producer from writing; each view of a value kee
 
 import os
 
-from flowmesh_worker.ipc.file_locks import is_kept, reopened
+from flowmesh_worker.ipc.file_locks import is_owned, reopened
 from flowmesh_worker.ipc.memory_mapping import MemoryMapping
 from flowmesh_worker.ipc.shared_value import SharedValue
 
@@ -29,9 +29,9 @@ class _ReadMapping:
         self.size = size
 
     @property
-    def is_kept(self) -> bool:
+    def is_owned(self) -> bool:
         """Whether the producer may write another value."""
-        return is_kept(self._file.fileno())
+        return is_owned(self._file.fileno())
 
     def view(self, value: SharedValue) -> memoryview:
         """Returns the bytes of a value; each array of them keeps its lock."""
@@ -70,7 +70,7 @@ class ReadMappings:
         """Drops mappings of files that their producers have dropped."""
         self.has_new = False
         for key, mapping in list(self._mappings.items()):
-            if not mapping.is_kept:
+            if not mapping.is_owned:
                 self._drop(key)
 
     def _drop(self, key: tuple[int, int]) -> None:

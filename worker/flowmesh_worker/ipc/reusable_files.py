@@ -1,4 +1,4 @@
-"""Files in memory that a trusted host writes again, once nobody can read their last value.
+"""Files in memory that a trusted host writes again, once their last value has no reader.
 
 New pages take most of the time of a large value, and a sealed file cannot be written twice. A
 reusable file is mapped by its producer and then sealed against growing, shrinking and all further
@@ -13,7 +13,7 @@ import mmap
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator, Sequence
 
-from flowmesh_worker.ipc.file_locks import is_read, lock_while_read, mark_kept, reopened
+from flowmesh_worker.ipc.file_locks import is_read, lock_while_read, mark_owned, reopened
 from flowmesh_worker.ipc.memory_mapping import MemoryMapping
 from flowmesh_worker.ipc.shared_value import REUSABLE_SEALS, SharedValue, has_ended_reuse
 
@@ -45,7 +45,7 @@ class _ReusableFile:
         self._file = SharedValue.spare(size)
         self._mapping = MemoryMapping(self._file.fileno(), size, is_writable=True)
         fcntl.fcntl(self._file.fileno(), fcntl.F_ADD_SEALS, REUSABLE_SEALS)
-        mark_kept(self._file.fileno())
+        mark_owned(self._file.fileno())
         self._written_bytes = 0
         self.size = size
         self.used_in = used_in
@@ -57,7 +57,7 @@ class _ReusableFile:
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody can read its last value."""
+        """Whether its last value has no reader."""
         return not is_read(self._file.fileno())
 
     def write(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
@@ -137,7 +137,7 @@ class ReusableFiles:
         return None
 
     def _created(self, file_bytes: int) -> _ReusableFile | None:
-        """Returns a new file; None where there is no room for it."""
+        """Returns a new file; None where the bounds leave no room."""
         if not self._fits(file_bytes) and not self._has_no_room:
             for file in sorted(self._all(), key=lambda file: file.used_in):
                 if file.is_ended:
