@@ -29,6 +29,8 @@ from pairs import interval, median_ratio
 from results import SERVING_PAGE, Result, Table
 from serving_chain_fabric import SERVICE, TOKEN, service_of, started
 
+from flowmesh_worker.ipc.read_mappings import ReadMappings
+from flowmesh_worker.ipc.reusable_files import ReusableFiles
 from flowmesh_worker.ipc.shared_value import SharedValue
 
 CODE = """
@@ -171,6 +173,8 @@ def parts(count: int) -> Table:
         value = SharedValue.sealed([memoryview(array)])
         prepared = [SharedValue.spare(size) for _ in range(count)]
         spares = iter(prepared)
+        files, mappings = ReusableFiles(), ReadMappings()
+        reusable = files.value_of([memoryview(array)])
 
         def copy(array: Any = array, target: Any = target) -> None:
             target[:] = array
@@ -184,11 +188,18 @@ def parts(count: int) -> Table:
         def read(value: SharedValue = value) -> None:
             int(np.frombuffer(value.view(), np.uint8)[::_PAGE_BYTES].sum())
 
-        found = [f"{_processor_ms(act, count):.2f}" for act in (copy, seal, fill, read)]
+        def write_again(array: Any = array, files: ReusableFiles = files) -> None:
+            files.value_of([memoryview(array)])
+
+        def read_again(reusable: SharedValue = reusable, mappings: ReadMappings = mappings) -> None:
+            int(np.frombuffer(mappings.view(reusable), np.uint8)[::_PAGE_BYTES].sum())
+
+        acts = (copy, seal, fill, read, write_again, read_again)
+        found = [f"{_processor_ms(act, count):.2f}" for act in acts]
         rows.append([name, *found])
     columns = [
         *("array", "one copy", "create, fill, seal and close", "fill and seal what is prepared"),
-        "map and read each page",
+        *("map and read each page", "write a file again", "read each page of a kept mapping"),
     ]
     return Table("Processor time of the parts, median ms", columns, rows)
 

@@ -38,6 +38,7 @@ from flowmesh_worker.engines.code.component_code import ComponentCode, loaded_co
 from flowmesh_worker.host.call_server import _HubConnection
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, descriptor_pair
 from flowmesh_worker.ipc.hub_frames import AdmitReplica
+from flowmesh_worker.ipc.spare_files import SpareFiles
 from flowmesh_worker.serving.instance_link import InstanceLink
 from flowmesh_worker.serving.service_hub import ServiceHub
 
@@ -234,7 +235,7 @@ class RequestWorld:
     def new_host(self) -> Host:
         """Starts a host without connections."""
         engine = Component()
-        runner = SerialCode(ComponentCode(self._loaded), self.rng)
+        runner = SerialCode(ComponentCode(self._loaded, SpareFiles()), self.rng)
         engine._components, engine._runner = self._loaded, runner
         engine._batches = ComponentBatches(self._loaded, runner, "demote", engine._profile_changed)
         return Host(engine, runner)

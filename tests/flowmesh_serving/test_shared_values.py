@@ -76,9 +76,60 @@ async def test_arrays_pass_between_hosts_of_one_worker_in_shared_memory(
         await until(lambda: not len(hub._stages))
         assert hub._stages._value_bytes == 0
         await until(lambda: not open_values())
-        hosts = {host.pid for host in stack.hosts.values()}
-        await until(lambda: not any(map(values_below, hosts)))
+        if not more:  # trusted hosts keep files and mappings, as the next test shows
+            hosts = {host.pid for host in stack.hosts.values()}
+            await until(lambda: not any(map(values_below, hosts)))
         assert await stack.until_passed("shared", (16 << 20) + 8 * 200_000)
+
+
+KEEPING = """
+import os
+import numpy as np
+
+kept = []
+
+def make(batch):
+    return [np.full(call["n"], call["fill"], "u1") for call in batch]
+
+def read(batch):
+    for call in batch:
+        if call["n"] == 1:
+            kept.append(call["rows"][::7])
+    return [{"sum": int(call["rows"].sum()), "kept": [int(rows.max()) for rows in kept]}
+            for call in batch]
+"""
+
+
+def files_of(pid: int) -> set[int]:
+    """Returns the inodes of values that a process has open."""
+    found = set()
+    for name in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if "memfd:value" in os.readlink(name):
+                found.add(name.stat().st_ino)
+    return found
+
+
+@pytest.mark.parametrize("workers", [{"w1": ["one", "two"]}, {"w1": ["one"], "w2": ["two"]}])
+async def test_trusted_hosts_use_their_files_again_but_not_those_whose_array_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: dict[str, list[str]]
+) -> None:
+    monkeypatch.setenv("FLOWMESH_TRUSTED_CODE", "1")
+    spec = chain("make", "read", "rows", "", trusted=True)
+    for component in spec["components"].values():
+        component["python"]["code"] = KEEPING
+    spec["stages"][0]["inputs"]["fill"] = "request.fill"
+    spec["stages"][1]["inputs"]["n"] = "request.keep"
+    async with stage_stack(tmp_path, spec, workers) as stack:
+        n, kept = 1 << 20, [250, 251]
+        for fill in kept:
+            assert (await stack.ask({"n": n, "fill": fill, "keep": 1}))[0] == 200
+        for fill in range(100):
+            _, body = await stack.ask({"n": n, "fill": fill, "keep": 0})
+            assert body["out"] == {"sum": fill * n, "kept": kept}
+        (maker,) = (host.pid for key, host in stack.hosts.items() if key[1] == "one")
+        assert len(files_of(maker)) <= 6, "those that are kept, and the few in turn"
+        await until(lambda: not open_values())
 
 
 async def test_large_json_passes_in_shared_memory_and_small_values_inline(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from flowmesh_worker.engines.code.component_frames import (
 )
 from flowmesh_worker.engines.code.trusted_code import TrustedCode
 from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.spare_files import SpareFiles
 
 CODE = """
 import threading, time
@@ -83,7 +84,7 @@ def values(results: list[CallResult]) -> list[Any]:
 
 def test_a_stored_result_is_the_same_object_for_the_next_component() -> None:
     code = ComponentCode(
-        (*loaded("make"), LoadedCode("a", CODE, "remember", 8), *loaded("address"))
+        (*loaded("make"), LoadedCode("a", CODE, "remember", 8), *loaded("address")), SpareFiles()
     )
     code.run("make", [call(name="x", store_as="k")])
     whole = {"value": StoredInput("k")}
@@ -98,7 +99,7 @@ def test_a_stored_result_is_the_same_object_for_the_next_component() -> None:
 
 
 def test_a_member_that_raises_fails_alone() -> None:
-    code = ComponentCode(loaded("picky"))
+    code = ComponentCode(loaded("picky"), SpareFiles())
     results = code.run("picky", [call(n=n) for n in range(5)])
     assert values(results) == [0, 1, 2, ResultKind.RAISED, 4]
     assert "ValueError: three" in results[3].error
@@ -106,17 +107,17 @@ def test_a_member_that_raises_fails_alone() -> None:
 
 
 def test_another_number_of_results_is_an_error_of_each_call() -> None:
-    results = ComponentCode(loaded("short")).run("short", [call(n=1), call(n=2)])
+    results = ComponentCode(loaded("short"), SpareFiles()).run("short", [call(n=1), call(n=2)])
     assert [r.kind for r in results] == [ResultKind.RAISED] * 2
     assert "returned 0 for 1 calls" in results[0].error
 
 
 def test_a_class_is_made_once_and_a_missing_function_is_named() -> None:
-    code = ComponentCode((LoadedCode("c", CODE, "Counter", 8),))
+    code = ComponentCode((LoadedCode("c", CODE, "Counter", 8),), SpareFiles())
     assert values(code.run("c", [call(), call()])) == [1, 1]
     assert values(code.run("c", [call()])) == [1]
     with pytest.raises(WrongResultsError, match=r"no function other\(\)"):
-        ComponentCode((LoadedCode("c", CODE, "other", 8),))
+        ComponentCode((LoadedCode("c", CODE, "other", 8),), SpareFiles())
 
 
 async def test_a_batch_leaves_the_loop_unless_the_last_ones_took_less_than_passing_it_on() -> None:
@@ -278,7 +279,7 @@ class OneAtATime:
 async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() -> None:
     """Its hub sends the abort and the key in one frame, in the turn in which a batch has ended."""
     code = loaded("make")
-    runner = OneAtATime(ComponentCode(code))
+    runner = OneAtATime(ComponentCode(code, SpareFiles()))
     batches = ComponentBatches(code, runner, "demote", lambda: None)
 
     def begin(key: str) -> asyncio.Future[ChainResult]:

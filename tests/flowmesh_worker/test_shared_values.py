@@ -141,11 +141,11 @@ def test_the_values_that_are_open_at_once_are_bounded(
 @pytest.mark.parametrize("size", [2 << 20, (2 << 20) - 77, (3 << 20) + 5, 100])
 def test_memory_that_was_prepared_holds_a_value_of_any_size(size: int) -> None:
     files = SpareFiles()
-    files.sealed([bytes(2 << 20)])
+    files.value_of([bytes(2 << 20)])
     files.prepare()
     (spare,) = files._spare
     content = os.urandom(size)
-    value = files.sealed([content[:50], content[50:]])
+    value = files.value_of([content[:50], content[50:]])
     assert value is spare
     found = SharedValue.received(os.dup(value.fileno()))
     assert (found.size, found.read()) == (size, content)
@@ -154,7 +154,7 @@ def test_memory_that_was_prepared_holds_a_value_of_any_size(size: int) -> None:
 def test_the_memory_that_is_prepared_is_bounded() -> None:
     files = SpareFiles()
     for size in (20 << 20, 20 << 20, 100, 12 << 20):
-        files.sealed([bytes(size)])
+        files.value_of([bytes(size)])
     files.prepare()
     assert [value.size for value in files._spare] == [20 << 20, 12 << 20]
     files.prepare()

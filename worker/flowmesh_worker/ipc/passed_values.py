@@ -31,7 +31,8 @@ def send_value(
         return PassedValue(bytes(value), 0, path)
     if descriptors is None:
         return PassedValue(value.read(), 0, path)
-    if number := descriptors.send(value):
+    shareable = _shareable(value, descriptors)
+    if shareable is not None and (number := descriptors.send(shareable)):
         return PassedValue(b"", number, path)
     if value.size > VALUE_BYTES_MAX:
         raise ProtocolError(
@@ -39,6 +40,19 @@ def send_value(
             f" {VALUE_BYTES_MAX} without"
         )
     return PassedValue(value.read(), 0, path)
+
+
+def _shareable(value: SharedValue, descriptors: DescriptorSocket) -> SharedValue | None:
+    """Returns a value that the other end accepts; None where memory for a copy lacks.
+
+    A value in a reusable file is copied where the other end is another user's.
+    """
+    if not value.is_reusable or descriptors.accepts_reusable:
+        return value
+    try:
+        return SharedValue.sealed([value.view()])
+    except OSError:
+        return None
 
 
 def receive_value(passed: PassedValue, descriptors: DescriptorSocket) -> StageBytes:

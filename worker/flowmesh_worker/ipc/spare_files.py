@@ -1,4 +1,4 @@
-"""Files in memory for the next values, prepared while the code that makes them is idle.
+"""Files in memory for the next values of a sandbox, prepared while its code is idle.
 
 A sealed file cannot be written again, and new pages take most of the time of a large value: 8 of 10
 ms of processor time for 16 MiB. So memory for as many bytes as the last values had is made ready
@@ -22,7 +22,7 @@ class SpareFiles:
         self._spare: list[SharedValue] = []
         self._sizes: list[int] = []
 
-    def sealed(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
+    def value_of(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
         """Returns a value with these bytes; see :meth:`SharedValue.sealed`.
 
         Raises:

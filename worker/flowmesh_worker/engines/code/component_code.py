@@ -8,7 +8,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -24,8 +24,8 @@ from flowmesh_worker.engines.code.component_frames import (
 )
 from flowmesh_worker.engines.code.packed_arrays import NotPackedError, is_array, pack, unpack
 from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.read_mappings import ReadMappings
 from flowmesh_worker.ipc.shared_value import SHARED_BYTES_MAX, SHARED_BYTES_MIN, SharedValue
-from flowmesh_worker.ipc.spare_files import SpareFiles
 
 _FRAMES_MAX = 8
 _TEXT_MAX = 4_000
@@ -47,11 +47,36 @@ class WrongValueError(Exception):
     """A result cannot leave the host."""
 
 
+class ValueFiles(Protocol):
+    """The files of a process that large results are in."""
+
+    @property
+    def is_used(self) -> bool:
+        """Whether values were made since the last :meth:`prepare`."""
+        ...
+
+    def value_of(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
+        """Returns a value with these bytes, one part after the other.
+
+        Raises:
+            OSError: there is no memory for it, or no file.
+        """
+        ...
+
+    def prepare(self) -> None:
+        """Prepares memory for as many values as were made since the last time."""
+        ...
+
+
 class ComponentCode:
     """The components of one host."""
 
-    def __init__(self, components: Sequence[LoadedCode]) -> None:
+    def __init__(self, components: Sequence[LoadedCode], files: ValueFiles) -> None:
         """Runs the modules.
+
+        Args:
+            components: the code.
+            files: for results that pass to other hosts.
 
         Raises:
             Exception: whatever the code raises; WrongResultsError where it has no such function.
@@ -59,7 +84,8 @@ class ComponentCode:
         self._functions = {one.name: _loaded(one) for one in components}
         self._files = {_file(one.name) for one in components}
         self._stored: dict[str, Any] = {}
-        self._spare_files = SpareFiles()
+        self._value_files = files
+        self._mappings = ReadMappings()
         self._read: list[Any] = []
 
     def run(
@@ -84,7 +110,7 @@ class ComponentCode:
                 results[number] = CallResult(ResultKind.LOST)
             except (FlowMeshError, NotPackedError, OSError, msgspec.DecodeError) as error:
                 results[number] = CallResult(ResultKind.BAD_INPUT, error=_short(error))
-        if any(isinstance(value, SharedValue) for one in passed for value in one.values()):
+        if any(_has_pages_of_its_own(value) for one in passed for value in one.values()):
             self._read.append(inputs)
         left = [number for number in range(len(calls)) if number not in results]
         for number, result in zip(left, self._computed(component, inputs), strict=True):
@@ -102,7 +128,7 @@ class ComponentCode:
     @property
     def may_prepare(self) -> bool:
         """Whether :meth:`prepare` has something to do."""
-        return self._spare_files.is_used or bool(self._read)
+        return self._value_files.is_used or bool(self._read) or self._mappings.has_new
 
     def prepare(self) -> None:
         """Frees what the last batches have read, and prepares memory for the next results.
@@ -110,7 +136,8 @@ class ComponentCode:
         Called once results were sent: to give 16 MiB back takes milliseconds.
         """
         self._read.clear()
-        self._spare_files.prepare()
+        self._mappings.drop_ended()
+        self._value_files.prepare()
 
     def _computed(self, component: str, inputs: list[Any]) -> list[CallResult | tuple[Any]]:
         if not inputs:
@@ -136,10 +163,15 @@ class ComponentCode:
         found: dict[str, Any] = decode(_inputs, call.body)
         for name, value in passed.items():
             path = call.passed[name].path
-            found[name] = part_of(_opened(value), path, ".".join(("the value", *path)))
+            found[name] = part_of(self._opened(value), path, ".".join(("the value", *path)))
         for name, stored in call.stored.items():
             found[name] = self._value(stored)
         return found
+
+    def _opened(self, value: StageBytes) -> Any:
+        """Returns a value that a component of another host has made."""
+        view = self._mappings.view(value) if isinstance(value, SharedValue) else memoryview(value)
+        return unpack(view) if view[:1] == PACKED_ARRAYS else decode(_json, view)
 
     def _value(self, stored: StoredInput) -> Any:
         if stored.key not in self._stored:
@@ -153,7 +185,7 @@ class ComponentCode:
             if call.wants_body:
                 body = _json_of(value)
             elif call.wants_value:
-                passed = _passed(value, self._spare_files)
+                passed = _passed(value, self._value_files)
         except WrongValueError as error:
             return CallResult(ResultKind.RAISED, error=str(error))
         if call.store_as:
@@ -207,7 +239,7 @@ def _json_of(value: Any) -> bytes:
     return body
 
 
-def _passed(value: Any, files: SpareFiles) -> StageBytes:
+def _passed(value: Any, files: ValueFiles) -> StageBytes:
     """Returns a result for a component of another host: JSON, or packed where it has arrays."""
     try:
         parts = pack(value) if is_array(value) else _json_or_packed(value)
@@ -219,7 +251,7 @@ def _passed(value: Any, files: SpareFiles) -> StageBytes:
         raise WrongValueError(f"the result has {size} bytes, of at most {SHARED_BYTES_MAX}")
     if size >= SHARED_BYTES_MIN:
         try:
-            return files.sealed(parts)
+            return files.value_of(parts)
         except OSError as error:
             if size > VALUE_BYTES_MAX:
                 raise WrongValueError(f"the result has no place in memory: {error}") from error
@@ -244,10 +276,9 @@ class _ArrayFoundError(Exception):
     """A result is not JSON, since it contains an array."""
 
 
-def _opened(value: StageBytes) -> Any:
-    """Returns a value that a component of another host has made."""
-    view = value.view() if isinstance(value, SharedValue) else memoryview(value)
-    return unpack(view) if view[:1] == PACKED_ARRAYS else decode(_json, view)
+def _has_pages_of_its_own(value: StageBytes) -> bool:
+    """Returns whether a value takes time to unmap, and perhaps to free."""
+    return isinstance(value, SharedValue) and not value.is_reusable
 
 
 def loaded_code(components: Sequence[Mapping[str, Any]]) -> tuple[LoadedCode, ...]:

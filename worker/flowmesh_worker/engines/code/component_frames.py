@@ -10,6 +10,7 @@ from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import PassedValue, StoredInput
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
 from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
+from flowmesh_worker.ipc.shared_value import SharedValue
 
 
 class ResultKind(StrEnum):
@@ -70,15 +71,25 @@ class EncodedResult(msgspec.Struct, frozen=True, array_like=True):
 def sent_call(
     call: BatchCall, passed: Mapping[str, StageBytes], descriptors: DescriptorSocket
 ) -> BatchCall:
-    """Returns a call for a message; its values are on their way.
+    """Returns a call for a message to the sandbox; its values are on their way.
 
     Raises:
         ProtocolError: a value cannot pass.
     """
     if not passed:
         return call
+    for value in passed.values():
+        if isinstance(value, SharedValue):
+            _end_reuse(value)
     named = {n: send_value(v, descriptors, call.passed[n].path) for n, v in passed.items()}
     return msgspec.structs.replace(call, passed=named)
+
+
+def _end_reuse(value: SharedValue) -> None:
+    try:
+        value.end_reuse()
+    except OSError as error:
+        raise ProtocolError(f"a value cannot pass to the sandbox: {error}") from None
 
 
 def sent_result(result: CallResult, descriptors: DescriptorSocket) -> EncodedResult:

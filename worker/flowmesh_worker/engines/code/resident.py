@@ -31,6 +31,7 @@ from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, take_descriptors
 from flowmesh_worker.ipc.parent_death import die_with_parent
 from flowmesh_worker.ipc.passed_values import StageBytes, mapped, receive_value
+from flowmesh_worker.ipc.spare_files import SpareFiles
 
 _LENGTH = struct.Struct(">I")
 _messages = msgspec.msgpack.Decoder(list[ToSandbox])
@@ -46,7 +47,7 @@ class _Connection:
 
     def take_descriptors(self) -> DescriptorSocket:
         """Returns the socket for values, which the host gives before its first message."""
-        return take_descriptors(self._socket)
+        return take_descriptors(self._socket, accepts_reusable=True)
 
     def receive(self) -> list[ToSandbox]:
         """Returns the next messages; none once the host is gone."""
@@ -76,7 +77,7 @@ def main() -> None:
     (load,) = connection.receive()
     assert isinstance(load, LoadCode)
     try:
-        code = ComponentCode(load.components)
+        code = ComponentCode(load.components, SpareFiles())
     except BaseException as error:
         text = f"{type(error).__name__}: {error}"
         connection.send(CodeLoaded(text[:4_000], tuple(lacks), level))

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, LoadedCode
 from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.reusable_files import ReusableFiles
 
 T = TypeVar("T")
 _AT_ONCE_S = 0.0002
@@ -33,7 +34,7 @@ class TrustedCode:
         Raises:
             Exception: whatever the code raises.
         """
-        self.code = ComponentCode(components)
+        self.code = ComponentCode(components, ReusableFiles())
         self._thread = ThreadPoolExecutor(1, "component")
         self._slowest_s: dict[str, float] = {}
         self._busy = 0
