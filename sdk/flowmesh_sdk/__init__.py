@@ -30,6 +30,7 @@ from flowmesh_sdk.errors import (
 )
 from flowmesh_sdk.forecast import Forecast
 from flowmesh_sdk.model_folder import ModelFolder
+from flowmesh_sdk.outputs import RunStep
 from flowmesh_sdk.receipt import Receipt
 from flowmesh_sdk.rows import Rows
 from flowmesh_sdk.run import Run
@@ -58,6 +59,7 @@ __all__ = [
     "Rows",
     "Run",
     "RunFailedError",
+    "RunStep",
     "RunTimeoutError",
     "Workflow",
     "connect",

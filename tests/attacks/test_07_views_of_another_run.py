@@ -11,7 +11,7 @@ from tests.flowmesh_control.fabric import Fabric
 
 VIEWS = (
     "", "/watch", "/logs", "/logs?step=one", "/why?step=one", "/explain?step=one", "/receipt",
-    "/outputs", "/outputs/out", "/made", "/openlineage", "/trace", "/lineage?name=out",
+    "/outputs", "/outputs/out", "/outputs/one.metrics", "/made", "/openlineage", "/trace", "/lineage?name=out",
     "/lineage/rows?name=out", "/verify?output=out",
 )  # fmt: skip
 
