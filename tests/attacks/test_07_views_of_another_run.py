@@ -11,8 +11,8 @@ from tests.flowmesh_control.fabric import Fabric
 
 VIEWS = (
     "", "/watch", "/logs", "/logs?step=one", "/why?step=one", "/explain?step=one", "/receipt",
-    "/outputs", "/outputs/out", "/outputs/one.metrics", "/made", "/openlineage", "/trace", "/lineage?name=out",
-    "/lineage/rows?name=out", "/verify?output=out",
+    "/outputs", "/outputs/out", "/made", "/openlineage", "/trace", "/lineage?name=out",
+    "/outputs/one.metrics", "/lineage/rows?name=out", "/verify?output=out",
 )  # fmt: skip
 
 
