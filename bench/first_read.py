@@ -191,7 +191,9 @@ def main() -> None:
     """Prints and saves the table, and fails where the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=60, help="pairs of each comparison")
-    parser.add_argument("--shapes", nargs="*", default=[], help="measure these shapes only")
+    parser.add_argument(
+        "--shapes", nargs="*", default=[], choices=list(shapes()), help="measure these shapes only"
+    )
     parser.add_argument("--draft", action="store_true", help="save nothing")
     arguments = parser.parse_args()
     result = Result("first-read")

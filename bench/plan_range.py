@@ -80,9 +80,11 @@ def main() -> None:
     """Plans, runs, compares, prints and saves."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--folder", type=Path, help="keep the state folders here")
-    parser.add_argument("--only", default="", help="names of examples, with commas between them")
+    parser.add_argument(
+        "--only", type=chosen, metavar="NAME,NAME", help="some examples: inference/debate or debate"
+    )
     given = parser.parse_args()
-    names = [n for n in EXAMPLES if not given.only or Path(n).name in given.only.split(",")]
+    names = given.only or EXAMPLES
     result = Result("plan-range")
     with tempfile.TemporaryDirectory(prefix="fmesh-plan-range-") as folder:
         pairs = [compare(name, given.folder or Path(folder)) for name in names]
@@ -93,6 +95,21 @@ def main() -> None:
     ]
     result.figures = {"fresh": [asdict(c) for c in fresh], "again": [asdict(c) for c in again]}
     result.save(keep=not given.only)
+
+
+def chosen(text: str) -> list[str]:
+    """Returns the examples that a text names, with their folders or without, in their order.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none of a name.
+    """
+    asked = text.split(",")
+    known = {name for example in EXAMPLES for name in (example, Path(example).name)}
+    if unknown := [name for name in asked if name not in known]:
+        raise argparse.ArgumentTypeError(
+            f"no example {unknown[0]!r}; there are {', '.join(EXAMPLES)}"
+        )
+    return [n for n in EXAMPLES if n in asked or Path(n).name in asked]
 
 
 def compare(name: str, folder: Path) -> tuple[Comparison, Comparison]:

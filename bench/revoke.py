@@ -118,7 +118,8 @@ def main() -> int:
     """Measures each store; returns 1 where one takes longer than the goal."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--results", type=int, default=10_000)
-    parser.add_argument("--stores", nargs="+", default=["directory", "s3"])
+    stores = ["directory", "s3"]
+    parser.add_argument("--stores", nargs="+", choices=stores, default=stores)
     options = parser.parse_args()
     worst = 0.0
     with ExitStack() as stack:

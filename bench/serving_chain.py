@@ -43,6 +43,20 @@ def contestants(folder: Path) -> Iterator[tuple[str, list[str]]]:
         yield name, [sys.executable, _FABRIC_SCRIPT, *given]
 
 
+def part_of_a_name(text: str) -> str:
+    """Returns the text.
+
+    Raises:
+        argparse.ArgumentTypeError: no contestant has it in its name.
+    """
+    names = [BARE, *PEERS, *FABRIC]
+    if not any(text in name for name in names):
+        raise argparse.ArgumentTypeError(
+            f"no contestant has {text!r} in its name; there are {'; '.join(names)}"
+        )
+    return text
+
+
 async def measure(arguments: argparse.Namespace, folder: Path) -> Found:
     """Runs one contestant after the other, all of them again in each round."""
     found: Found = defaultdict(list)
@@ -107,7 +121,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="starts of each contestant")
     parser.add_argument("--repeats", type=int, default=3, help="measurements in a round")
     parser.add_argument("--seconds", type=float, default=2.0, help="of one measurement")
-    parser.add_argument("--only", default="", help="the contestants with this in their name")
+    parser.add_argument(
+        "--only", type=part_of_a_name, default="", help="the contestants with this in their name"
+    )
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     arguments = parser.parse_args()
     result = Result("serving-chain", page=SERVING_PAGE)

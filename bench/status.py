@@ -24,7 +24,10 @@ _PYTHON = (sys.executable, "-I", "-c")
 _FMESH = (sys.executable, "-m", "flowmesh_cli", "status")
 COMMANDS: Mapping[str, Sequence[str]] = {
     "`python -c pass`": (*_PYTHON, "pass"),
-    "`import flowmesh_sdk`": (*_PYTHON, "import flowmesh_sdk"),
+    "`from flowmesh_sdk import connect, load`": (
+        *_PYTHON,
+        "from flowmesh_sdk import connect, load",
+    ),
     "`fmesh status`": _FMESH,
     "`fmesh status RUN`": (*_FMESH, "hello"),
 }

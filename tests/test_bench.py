@@ -24,7 +24,7 @@ import serving_soak  # noqa: E402 - as above
 import store_soak  # noqa: E402 - as above
 from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
-from plan_range import EXAMPLES, Range, other, with_other_rows  # noqa: E402 - as above
+from plan_range import EXAMPLES, Range, chosen, other, with_other_rows  # noqa: E402 - as above
 from up_process import Usage  # noqa: E402 - as above
 
 
@@ -36,6 +36,33 @@ def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str
     assert "--draft" in done.stdout
     page = results.PAGE.read_text()
     assert results.replaced(page, name, "anew\n") != page
+
+
+@pytest.mark.parametrize(
+    ("script", "option", "wrong", "there"),
+    [
+        ("plan_range", "--only", "debate,debat", "no example 'debat'; there are best-of-four, "),
+        ("serving_chain", "--only", "Flowmesh", "no contestant has 'Flowmesh' in its name; there"),
+        ("side_channels", "--only", "hit", "choose from "),
+        ("first_read", "--shapes", "short", "choose from 'short texts', "),
+        ("revoke", "--stores", "s4", "choose from 'directory', 's3'"),
+    ],
+)
+def test_a_name_that_there_is_not_is_refused_with_those_that_there_are(
+    script: str, option: str, wrong: str, there: str
+) -> None:
+    command = [sys.executable, str(BENCH / f"{script}.py"), option, wrong]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert there in " ".join(done.stderr.split())
+
+
+def test_examples_are_chosen_by_their_names_with_folders_or_without() -> None:
+    assert chosen("debate,agent,post-training/sft-lora") == [
+        "agent",
+        "inference/debate",
+        "post-training/sft-lora",
+    ]
 
 
 def test_a_plan_is_held_where_its_range_has_the_run_and_is_narrow_enough() -> None:

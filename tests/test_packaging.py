@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tarfile
@@ -226,6 +227,21 @@ def test_the_next_version_is_written_into_each_place_and_heads_the_changelog(
     assert (root / "CHANGELOG.md").read_text() == before.replace("## [Unreleased]\n", heading, 1)
     (root / "sdk" / "pyproject.toml").write_text('version = "6.0.0"\n')
     assert "sdk/pyproject.toml" in " ".join(problems(root, []))
+
+
+@pytest.mark.parametrize("image", ["operator", "worker"])
+def test_the_programs_of_an_image_run_with_the_python_that_has_the_libraries(
+    image: str, tmp_path: Path
+) -> None:
+    """``fmesh`` in a pod had the Python of the base image, and found nothing to import."""
+    text = (ROOT / f"Dockerfile.{image}").read_text()
+    assert "uv venv --python" in text
+    assert " /opt/flowmesh" in text
+    (found,) = re.findall(r"(sed .*?) /opt/code/bin/\*", text)
+    program = tmp_path / "fmesh"
+    program.write_text("#!/usr/bin/python3\nimport sys\n")
+    subprocess.run([*shlex.split(found), str(program)], check=True)
+    assert program.read_text() == "#!/opt/flowmesh/bin/python\nimport sys\n"
 
 
 def test_what_helm_packages_is_no_link() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from flowmesh_cli.cluster.gateway import ClusterSession
 from flowmesh_cli.connection.client import ApiClient, FabricUnavailableError
 from flowmesh_cli.connection.owner import (
     JoinLock,
@@ -178,6 +177,10 @@ def attach(place: Target, options: LocalOptions) -> Iterator[ReachableFabric]:
         with attach_here(place.state_dir, options, place.namespace) as here:
             yield here
         return
+    from flowmesh_cli.cluster.gateway import (  # noqa: PLC0415 - a laptop needs none of it
+        ClusterSession,
+    )
+
     session = ClusterSession(place)
     try:
         yield session

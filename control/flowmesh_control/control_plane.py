@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import socket
-from collections.abc import Coroutine, Set
+from collections.abc import Awaitable, Callable, Coroutine, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -78,6 +78,11 @@ from flowmesh_store.store import Store
 log = logging.getLogger("flowmesh.control")
 
 SHUTDOWN_S = 2.0
+Prepare = Callable[[], Awaitable[None]]
+
+
+async def nothing() -> None:
+    """Prepares nothing: a laptop has no objects to read first."""
 
 
 class ControlPlane:
@@ -162,12 +167,16 @@ class ControlPlane:
             log.warning("what was sealed with master key %s is lost", ", ".join(lost))
         return lost
 
-    async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
+    async def start(
+        self, host: str = "127.0.0.1", port: int = 0, prepare: Prepare = nothing
+    ) -> None:
         """Recovers, then leads and serves.
 
         Args:
             host: address to listen on.
             port: 0 for any free one; see ``url``.
+            prepare: awaited once ``services`` are there, before anybody can connect: what workers
+                and users need from the first moment, such as the declared pools.
 
         Raises:
             StoreError: the store cannot be used; the message says why.
@@ -199,6 +208,7 @@ class ControlPlane:
             await runtime.loop.post_and_wait(msgspec.structs.replace(event, cancelled=reason))
         for uid in cancelled.keys() & recovered.waiting.keys():
             await services.repinning.cancel(uid, cancelled[uid])
+        await prepare()
         await self._listen(services, host, port)
         self._run(services.gateway.watch_always())
         self._run(services.stored.run())

@@ -37,6 +37,7 @@ _NAMES = {"inputs": ("secrets", "configMap"), "cache": ("ignoredInputs",)}
 """Names of Secrets, ConfigMaps and ports: access rules read them as they are written."""
 _MENTION = re.compile(r"(?<!\$)\$\{\s*params\.([A-Za-z_][A-Za-z0-9_]*)")
 _SHOWN = 40
+_INT64 = 2**63
 
 
 class ParameterError(ValueError):
@@ -67,12 +68,13 @@ def default_of(entry: Any) -> tuple[Any, ...]:
     if not is_declaration(entry):
         return (entry,)
     if "default" in entry:
-        return (entry["default"],)
+        return (_typed(entry, entry["default"]),)
     return (None,) if entry.get("required") is False else ()
 
 
 def with_value(entry: Any, value: Any) -> Any:
     """Returns the entry with another value; a declaration stays one, and null needs it optional."""
+    value = _typed(entry, value)
     if not is_declaration(entry):
         return value
     kept = {k: v for k, v in entry.items() if k != "required" or (value is None and v is False)}
@@ -82,7 +84,11 @@ def with_value(entry: Any, value: Any) -> Any:
 def type_problem(name: str, entry: Any, value: Any) -> str:
     """Returns why a value is not of a parameter's type; empty if it is."""
     expected = type_of(entry)
-    if not expected or _is_of(value, expected) or (value is None and default_of(entry) == (None,)):
+    if (
+        not expected
+        or _is_of(_typed(entry, value), expected)
+        or (value is None and default_of(entry) == (None,))
+    ):
         return ""
     return f"{_described(name, entry)}, got {shown(value)}"
 
@@ -102,12 +108,33 @@ def read_value(name: str, entry: Any, text: str) -> Any:
         raise ParameterError(f"{_described(name, entry)}: {e}") from e
     if type_problem(name, entry, value):
         raise ParameterError(f"{_described(name, entry)}, got {shown(text)}")
-    return value
+    return _typed(entry, value)
 
 
 def item_problem(kind: str, value: Any) -> str:
     """Returns why an element of a list is not of a type; empty if it is."""
-    return "" if _is_of(value, kind) else f"is {article(kind)}, got {shown(value)}"
+    wanted = whole(value) if kind == "integer" else value
+    return "" if _is_of(wanted, kind) else f"is {article(kind)}, got {shown(value)}"
+
+
+def whole(value: Any) -> Any:
+    """Returns the integer that a float is equal to, if 64 bits hold it; any other value as it is.
+
+    1.0 is an integer to JSON Schema, and the API server stores it as 1.
+    """
+    is_whole = isinstance(value, float) and value.is_integer() and -_INT64 <= value < _INT64
+    return int(value) if is_whole else value
+
+
+def missing_value(name: str, how: str = "write a value") -> str:
+    """Returns the message for a parameter without a value.
+
+    Args:
+        name: the parameter's.
+        how: what the reader may do, other than to write a default. The operator and the API do not
+            know who reads it; ``fmesh`` and the Python client put their own way in its place.
+    """
+    return f"params.{name} is required: {how}, or a default here"
 
 
 def article(kind: str) -> str:
@@ -206,6 +233,16 @@ def _references(value: Any, keys: Keys = ()) -> Iterator[tuple[Keys, list[str]]]
     elif isinstance(value, dict | list):
         for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
             yield from _references(inner, (*keys, key))
+
+
+def _typed(entry: Any, value: Any) -> Any:
+    """Returns a value of an integer, or of a declared list of them, with 1 in place of 1.0."""
+    if type_of(entry) == "integer":
+        return whole(value)
+    is_list = isinstance(value, list) and is_declaration(entry)
+    if is_list and entry["type"] == "list" and entry.get("items") == "integer":
+        return [whole(item) for item in value]
+    return value
 
 
 def _described(name: str, entry: Any) -> str:

@@ -22,8 +22,9 @@ from flowmesh_sdk.bill import Grouping, NamespaceBill
 from flowmesh_sdk.client import Client, Submittable
 from flowmesh_sdk.errors import FabricUnavailableError
 from flowmesh_sdk.forecast import Forecast
+from flowmesh_sdk.outputs import NamedOutputs, RunStep
 from flowmesh_sdk.receipt import Receipt
-from flowmesh_sdk.run import POLL_S, RECONNECT_S, NamedOutputs, Run, require_success, timed_out
+from flowmesh_sdk.run import POLL_S, RECONNECT_S, Run, require_success, timed_out
 
 T = TypeVar("T")
 
@@ -194,6 +195,10 @@ class AsyncRun:
     async def partial(self) -> NamedOutputs:
         """As :meth:`Run.partial`."""
         return await self._call(Run.partial)
+
+    async def step(self, path: str) -> RunStep:
+        """As :meth:`Run.step`."""
+        return await self._call(lambda run: run.step(path))
 
     def output(self, name: str) -> dict[str, str]:
         """As :meth:`Run.output`."""

@@ -1,5 +1,6 @@
 """A model or an adapter that a run made."""
 
+from contextlib import closing
 from pathlib import Path
 
 from flowmesh_sdk.errors import file_errors
@@ -33,7 +34,8 @@ class ModelFolder:
             folder.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=folder) as scratch:
                 packed = Path(scratch) / "content.tar"
-                self._http.clone().download(self._path, packed)
+                with closing(self._http.clone()) as separate:
+                    separate.download(self._path, packed)
                 with tarfile.open(packed) as tar:
                     # Refuses links and paths that lead out of the folder.
                     tar.extractall(folder, filter="data")

@@ -4,9 +4,10 @@ import sys
 import time
 from collections.abc import Iterator
 from typing import Any, Literal, overload
+from urllib.parse import quote
 
 from flowmesh_api.v1.enums import ENDED_PHASES, Phase, StepState
-from flowmesh_api.v1.lineage import LineageWalk, RowOrigins
+from flowmesh_api.v1.lineage import LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.receipts import Receipt as ReceiptDocument
 from flowmesh_api.v1.runs import DeletedRun, RunStatus, StepLogLine
 from flowmesh_api.v1.why import Explanation, Why
@@ -20,6 +21,7 @@ from flowmesh_sdk.errors import (
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
 from flowmesh_sdk.model_folder import ModelFolder
+from flowmesh_sdk.outputs import NamedOutputs, Output, RunStep
 from flowmesh_sdk.receipt import Receipt
 from flowmesh_sdk.rows import Rows
 
@@ -29,21 +31,6 @@ _NOT_FOUND = 404
 _ENDED_STEPS = frozenset(
     {StepState.COMPLETED, StepState.FAILED, StepState.SKIPPED, StepState.CANCELLED}
 )
-Output = Rows | ModelFolder | dict[str, Any] | None
-"""Of a run: rows of a data set, a model's or adapter's folder, metrics, or None where its step was
-skipped."""
-
-
-class NamedOutputs(dict[str, Output]):
-    """The outputs of a run by name; another name raises ``MissingOutputError``."""
-
-    def __missing__(self, name: str) -> Output:
-        """Raises the error, which lists the names."""
-        raise MissingOutputError(
-            f"there is no output {name!r}; it has {', '.join(self) or 'none'}",
-            where="result()",
-            remedy="use one of these names, or declare it in spec.outputs",
-        )
 
 
 class Run:
@@ -137,6 +124,30 @@ class Run:
         """Returns what is published so far of its outputs, also of a run that has not ended."""
         return self._outputs(self.status(), partial=True)
 
+    def step(self, path: str) -> RunStep:
+        """Returns a step with what it has made so far, such as ``run.step("sft").adapter``.
+
+        Args:
+            path: its name, with the values of a matrix: ``tune[lr=1e-5]``.
+
+        Raises:
+            MissingOutputError: the run has no such step.
+        """
+        status = self.status()
+        step = next((s for s in status.steps if s.path == path), None)
+        if step is None:
+            raise MissingOutputError(
+                f"run {self.uid} has no step {path!r}",
+                where="step()",
+                remedy=f"it has {', '.join(s.path for s in status.steps)}",
+            )
+        made = self._http.get(f"/v1/runs/{self.uid}/made", list[ProducedArtifact])
+        return RunStep(
+            path,
+            step.state,
+            {m.port: self._made(m) for m in made if m.step == path},
+        )
+
     def output(self, name: str) -> dict[str, str]:
         """Returns an output as an input of another workflow, which reads it by its content."""
         return {"output": f"{self.uid}/{name}"}
@@ -214,15 +225,23 @@ class Run:
     def _output(self, name: str, described: dict[str, Any] | None, *, partial: bool) -> Output:
         if described is None and not partial:
             return None
-        kind = (described or {}).get("kind", "dataset")
         if described and described.get("revoked"):
             raise ApiError("its content was revoked", status=410, where=f"output {name}")
-        path = f"/v1/runs/{self.uid}/outputs/{name}"
+        kind = (described or {}).get("kind", "dataset")
+        count = None if partial else (described or {}).get("rows")
+        return self._content(name, kind, count, partial=partial)
+
+    def _made(self, artifact: ProducedArtifact) -> Output:
+        return self._content(f"{artifact.step}.{artifact.port}", artifact.kind, artifact.rows)
+
+    def _content(
+        self, name: str, kind: str, count: int | None, *, partial: bool = False
+    ) -> Rows | ModelFolder | dict[str, Any]:
+        path = f"/v1/runs/{self.uid}/outputs/{quote(name, safe='')}"
         if kind == "metrics":
             values: dict[str, Any] = self._http.get(path, dict)
             return values
         if kind == "dataset":
-            count = None if partial else (described or {}).get("rows")
             return Rows(self._http, path, count=count, partial=partial)
         return ModelFolder(self._http, path, kind=kind)
 

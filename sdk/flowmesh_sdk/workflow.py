@@ -8,7 +8,7 @@ from typing import Any
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_documents.local_paths import is_local
-from flowmesh_documents.parameters import type_problem, with_value
+from flowmesh_documents.parameters import missing_value, type_problem, with_value
 from flowmesh_documents.paths import path_keys
 from flowmesh_sdk.client import Client, connect_for
 from flowmesh_sdk.errors import (
@@ -261,8 +261,9 @@ def _parameter(problem: Problem) -> str:
 def _as_in_python(problem: Problem) -> Problem:
     """Asks for a missing parameter as an argument, not as an option of the command line."""
     name = _parameter(problem)
-    message = problem.message.replace(f"--set {name}=...", f"params={{{name!r}: ...}}")
-    return replace(problem, message=message) if name else problem
+    if problem.message != missing_value(name):
+        return problem
+    return replace(problem, message=missing_value(name, f"params={{{name!r}: ...}}"))
 
 
 def _wrong_argument(

@@ -12,7 +12,7 @@ from tests.flowmesh_control.fabric import Fabric
 VIEWS = (
     "", "/watch", "/logs", "/logs?step=one", "/why?step=one", "/explain?step=one", "/receipt",
     "/outputs", "/outputs/out", "/made", "/openlineage", "/trace", "/lineage?name=out",
-    "/lineage/rows?name=out", "/verify?output=out",
+    "/outputs/one.metrics", "/lineage/rows?name=out", "/verify?output=out",
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ def test_a_read_only_command_loads_neither_the_compiler_nor_the_control_plane(tm
         "print([m for m in sys.argv[1:] if m in sys.modules])"
     )
     heavy = (*HEAVY[1:], "flowmesh_core.graph.compile", "flowmesh_core.machine.machine")
+    heavy += ("flowmesh_sdk.client", "flowmesh_cli.cluster.gateway", "flowmesh_core.catalog")
     found = subprocess.run(
         [sys.executable, "-c", code, *heavy], capture_output=True, text=True, check=True
     )

@@ -78,6 +78,16 @@ def test_set_values_are_read_by_their_types(flow: Path) -> None:
     assert declared == {"type": "integer", "default": 8, "minimum": 1, "maximum": 8}
 
 
+def test_a_float_without_a_fraction_is_an_integer(flow: Path) -> None:
+    flow.write_text(TEXT.replace("default: 4", "default: 4.0"))
+    for more, expected in (([], 4), (["samples=8.0"], 8)):
+        settings = ["file=./answers.jsonl", "lrs=[1e-5]", *more]
+        (plan,) = compile_sources(
+            read_sources(WorkflowSelection([flow], settings=settings)).workflows
+        )
+        assert repr(plan.params["samples"]) == str(expected)
+
+
 def test_what_a_text_of_another_type_is_refused_with_is_listed_at_once(flow: Path) -> None:
     assert refused(flow, "samples=x", "lrs=1e-5", "file=a") == [
         "--set samples: samples is an integer (default 4), got 'x'",

@@ -91,7 +91,7 @@ async def assert_nothing_left(them: Trained) -> None:
         assert [status for status, _ in answers] == [200] * len(paths)
         assert all(them.marker not in body for _, body in answers)
         assert b'"revoked":true' in answers[1][1]
-        for name in ("model", "loss"):
+        for name in ("model", "loss", "train.model", "train.metrics"):
             assert (await ask(there, "GET", f"/v1/runs/{uid}/outputs/{name}"))[0] == 410
     status, content = await ask(there, "GET", f"/v1/runs/{them.unrelated}/outputs/model")
     assert (status, b"weights of" in content) == (200, True)

@@ -76,6 +76,9 @@ def test_the_type_of_a_plain_value_is_its_own(entry: Any, kind: str) -> None:
         (None, "8", 8),
         (None, "eight", "eight"),
         ({"type": "integer", "required": False}, "null", None),
+        (INTEGER, "8.0", 8),
+        (INTEGER, "1e3", 1000),
+        ({"type": "list", "items": "integer"}, "[1.0, 2]", [1, 2]),
     ],
 )
 def test_a_text_is_read_by_the_type_of_the_parameter(entry: Any, text: str, value: Any) -> None:
@@ -90,6 +93,7 @@ def test_a_text_is_read_by_the_type_of_the_parameter(entry: Any, text: str, valu
         (INTEGER, "x", "k is an integer (default 4), got 'x'"),
         (4, "x", "k is an integer (default 4), got 'x'"),
         (4, "4.5", "k is an integer (default 4), got '4.5'"),
+        (INTEGER, "1e19", "k is an integer (default 4), got '1e19'"),
         (4, "", "k is an integer (default 4), got ''"),
         (0.5, "half", "k is a number (default 0.5), got 'half'"),
         (True, "1", "k is a boolean (default true), got '1'"),
@@ -111,9 +115,37 @@ def test_a_text_of_another_type_is_refused_with_the_type_and_the_default(
 def test_a_value_of_another_type_is_refused_and_an_integer_is_a_number() -> None:
     assert type_problem("k", INTEGER, "8") == "k is an integer (default 4), got '8'"
     assert type_problem("k", 0.5, 1) == ""
+    assert type_problem("k", INTEGER, 8.0) == ""
     assert type_problem("k", 4, True) == "k is an integer (default 4), got true"
     assert type_problem("k", None, object) == ""
     assert type_problem("k", {"type": "string", "required": False}, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("declared", "value", "stored"),
+    [
+        ("integer", 1.0, 1),
+        ("integer", -0.0, 0),
+        ("integer", 0.5, 0.5),
+        ("integer", 2.0**63, 2.0**63),
+        ("integer", True, True),
+        ("number", 1.0, 1.0),
+        ("object", {"a": 1.0}, {"a": 1.0}),
+    ],
+)
+def test_a_declared_integer_has_integers_for_floats_without_a_fraction(
+    declared: str, value: Any, stored: Any
+) -> None:
+    (found,) = default_of({"type": declared, "default": value})
+    assert (type(found), found) == (type(stored), stored)
+
+
+def test_a_plain_float_stays_a_number_which_other_floats_may_replace() -> None:
+    assert default_of(1.0) == (1.0,)
+    assert type(default_of(1.0)[0]) is float
+    assert read_value("k", 1.0, "0.5") == 0.5
+    assert type(with_value(1.0, 2.0)) is float
+    assert type(with_value(4, 2.0)) is int
 
 
 def test_a_set_value_takes_the_place_of_the_default_and_a_declaration_stays_one() -> None:

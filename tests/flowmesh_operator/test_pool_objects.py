@@ -15,11 +15,7 @@ from flowmesh_operator.pools.objects import WANTED_METRIC, wanted_objects
 from flowmesh_worker.engines.code.code_users import CAPABILITIES
 from flowmesh_worker.engines.egress import addresses
 from flowmesh_worker.engines.egress.addresses import REFUSE_VARIABLE, AddressPolicy
-from flowmesh_worker.llm_settings import (
-    VARIABLE,
-    PoolLlmSettings,
-    pool_llm_settings,
-)
+from flowmesh_worker.llm_settings import VARIABLE, PoolLlmSettings, pool_llm_settings
 from flowmesh_worker.settings import parse_settings
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"

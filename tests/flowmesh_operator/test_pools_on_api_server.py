@@ -258,6 +258,7 @@ def test_another_leader_removes_no_busy_worker(cluster: Cluster, objects: Object
     until(lambda: made.leads("b"), "b leads", 30)
     until(lambda: cluster.status("hold")["epoch"] > epoch, "b has looked at the pool")
     until(lambda: cluster.status("hold")["busy"] == 1, "b knows that the worker is busy")
+    assert "does not know the pool" not in made.log("hold-1"), "it was taken back at once"
     objects.wait("long", within_s=400)
     assert [d["after"] for d in cluster.status("hold")["decisions"] if d["before"]] in ([], [0])
     until(lambda: cluster.size("hold") == 0, "the pool is empty again")

@@ -120,7 +120,7 @@ def test_a_workflow_with_parameters_runs_is_amended_and_refused_with_the_message
     condition = objects.condition("refused", "Accepted")
     assert (condition["status"], condition["reason"]) == ("False", "Invalid")
     assert condition["message"].splitlines() == [
-        "spec.params.budget: params.budget is required: --set budget=..., or a default here",
+        "spec.params.budget: params.budget is required: write a value, or a default here",
         "spec.steps[0].retry.attempts: expected at most 20, got the number 21 (from"
         " ${params.attempts})",
     ]

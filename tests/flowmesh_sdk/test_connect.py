@@ -1,6 +1,7 @@
 """Which fabric a program gets."""
 
 import fcntl
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -180,3 +181,15 @@ def test_a_workflow_that_needs_the_worker_extra_is_refused_before_a_fabric_is_st
     data = {**ASKING["spec"], "steps": [{**DATA, "inputs": {"rows": "inputs.rows"}}]}
     with pytest.raises(AssertionError, match="a fabric was started"):
         fm.load({**ASKING, "spec": {**data, "inputs": {"rows": {"rows": [{"q": "a"}]}}}}).run()
+
+
+def test_the_package_loads_a_module_when_a_name_of_it_is_used() -> None:
+    code = (
+        "import sys, flowmesh_sdk as fm\n"
+        "before = [m for m in sys.modules if m.startswith('flowmesh_sdk.')]\n"
+        "assert all(getattr(fm, name).__name__ == name for name in fm.__all__)\n"
+        "assert dir(fm) == fm.__all__\n"
+        "print(before, hasattr(fm, 'lod'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] False"

@@ -10,7 +10,7 @@ import flowmesh_sdk as fm
 from flowmesh_api.v1.charges import ChargePage
 from flowmesh_sdk.bill import NamespaceBill
 from flowmesh_sdk.http.client import ApiConnection
-from flowmesh_sdk.run import NamedOutputs
+from flowmesh_sdk.outputs import NamedOutputs
 
 
 def client() -> fm.Client:

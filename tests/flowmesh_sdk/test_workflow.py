@@ -7,6 +7,7 @@ import pytest
 
 import flowmesh_sdk as fm
 from flowmesh_api.v1.problems import Problem
+from flowmesh_documents.parameters import missing_value, parameter_values
 from flowmesh_sdk.local_inputs import local_inputs
 
 TEXT = """
@@ -119,6 +120,13 @@ def test_parameters_that_are_declared_keep_their_declarations() -> None:
     }
 
 
+def test_a_declared_integer_takes_a_float_without_a_fraction() -> None:
+    params = fm.load(DECLARED, params={"times": 4.0, "file": "./n.jsonl"}).to_dict()["spec"]
+    assert repr(parameter_values(params["params"])["times"]) == "4"
+    with pytest.raises(fm.InvalidArgumentError, match="times is an integer"):
+        fm.load(DECLARED, params={"times": 4.5})
+
+
 def test_parameters_of_another_type_are_refused_all_at_once() -> None:
     with pytest.raises(fm.InvalidArgumentError) as refused:
         fm.load(DECLARED, params={"times": "4", "file": 5, "rate": None, "tims": 1})
@@ -155,7 +163,7 @@ def test_a_default_of_the_file_that_is_refused_is_a_mistake_of_the_workflow() ->
 
 
 def test_a_required_parameter_is_asked_for_as_python_gives_it() -> None:
-    message = "params.file is required: --set file=..., or a default here"
+    message = missing_value("file")
     error = fm.load(DECLARED).invalid([Problem("spec.params.file", message)])
     assert isinstance(error, fm.InvalidWorkflowError)
     assert error.problems[0].message == (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flowmesh_cli.local.llm_settings import check_llm_settings
 from flowmesh_cli.local.model_aliases import model_aliases
 from flowmesh_cli.local.options import POOL
 from flowmesh_cli.local.request_log import logs_requests
@@ -72,6 +73,8 @@ async def serve_control(
         violations_max=0,
         result_ttl_s=collection.result_ttl_s,
     )
+    if dispatches:
+        check_llm_settings(os.environ)
     logs = logs_requests(os.environ)
     aliases = model_aliases(os.environ)
     store = open_store(folder, grace_s=collection.grace_s)

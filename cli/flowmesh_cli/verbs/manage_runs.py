@@ -11,7 +11,6 @@ from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.quotas import QuotaUsage
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric, unserved_text
-from flowmesh_cli.cluster.gateway import ClusterGateway
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -38,7 +37,8 @@ def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json
             else:
                 show_summaries(terminal, runs)
                 show_fabric(terminal, fabric)
-                _show_quota(terminal, http, http.namespace or http.default_namespace)
+                if place.is_cluster:
+                    _show_quota(terminal, http, http.namespace or http.default_namespace)
             _note_unserved(terminal, unserved, (r.phase for r in runs))
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)
@@ -50,7 +50,8 @@ def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json
             terminal.answer(status)
             return
         show_run(terminal, status, time.time(), titles_of(all_runs(http)))
-        _show_quota(terminal, http, status.namespace)
+        if place.is_cluster:
+            _show_quota(terminal, http, status.namespace)
 
 
 def _note_unserved(terminal: Terminal, unserved: str, phases: Iterable[str]) -> None:
@@ -60,12 +61,7 @@ def _note_unserved(terminal: Terminal, unserved: str, phases: Iterable[str]) -> 
 
 
 def _show_quota(terminal: Terminal, http: ApiClient, namespace: str) -> None:
-    """Writes what is left of a namespace's quota, where it has one and the user may see it.
-
-    A laptop has no quotas, and is not asked.
-    """
-    if not isinstance(http, ClusterGateway):
-        return
+    """Writes what is left of a namespace's quota, where it has one and the user may see it."""
     usage = http.where_allowed("/v1/quota", QuotaUsage, namespace=namespace)
     text = left_text(usage) if usage is not None else ""
     if text:
@@ -112,12 +108,13 @@ def amend_run(run: str, *, changes: Mapping[str, Any], place: Target, as_json: b
             ExitCode.USAGE,
             remedy="give --priority, --budget-usd, --deadline, --suspend or --resume",
         )
+    # Imported here: they load the compiler, which `fmesh status` does not need.
+    from flowmesh_cli.cluster.gateway import ClusterGateway  # noqa: PLC0415
+    from flowmesh_cli.cluster.submission import amend_object  # noqa: PLC0415
+
     with query_fabric(place) as http:
         uid = find_run(http, run)
         if isinstance(http, ClusterGateway):
-            # Imported here: it loads the compiler, which `fmesh status` does not need.
-            from flowmesh_cli.cluster.submission import amend_object  # noqa: PLC0415
-
             amend_object(http, uid, given)
         else:
             http.call("POST", f"/v1/runs/{uid}/amend", document=given)

@@ -3,7 +3,6 @@
 import time
 from decimal import Decimal
 
-from flowmesh_core.sharing.scopes import ALL_SCOPE, group_scope, namespace_scope
 from flowmesh_core.units import NANO_PER_USD, usd_text
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
@@ -72,6 +71,12 @@ def _energy(value: float, *, estimated: bool, in_kwh: bool) -> str:
 
 def scope(name: str) -> str:
     """Formats a scope for users: ``team-a``, ``group friends``, ``all namespaces``."""
+    from flowmesh_core.sharing.scopes import (  # noqa: PLC0415 - loads the engine contracts
+        ALL_SCOPE,
+        group_scope,
+        namespace_scope,
+    )
+
     if name == ALL_SCOPE:
         return "all namespaces"
     for beginning, shown in ((namespace_scope(""), ""), (group_scope(""), "group ")):

@@ -26,7 +26,8 @@ from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document
 from flowmesh_documents.local_paths import is_local
-from flowmesh_documents.parameters import ParameterError, read_value, with_value
+from flowmesh_documents.parameters import ParameterError, missing_value, read_value, with_value
+from flowmesh_documents.paths import path_keys
 from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_sdk.workflow import replaced_input
 
@@ -199,7 +200,7 @@ def _check_file(file: _File) -> tuple[list[Source], list[str]]:
     for document in file.documents:
         item = load_document(document)
         found = item.object
-        wrong = check_loaded(item, catalog, check_call=stage_problems)
+        wrong = [_with_option(p) for p in check_loaded(item, catalog, check_call=stage_problems)]
         if isinstance(found, FlowMeshWorkflow):
             wrong += [document.locate(p) for p in missing_files(document.value, file.folder)]
         lines += [(p.line, problem_line(file.name, p)) for p in wrong]
@@ -213,6 +214,14 @@ def _check_file(file: _File) -> tuple[list[Source], list[str]]:
             )
         )
     return sources, [line for _, line in sorted(lines)]
+
+
+def _with_option(problem: Problem) -> Problem:
+    """Asks for a missing parameter as an option, where a value in the file is asked for."""
+    name = str((path_keys(problem.path) or ("",))[-1])
+    if problem.message != missing_value(name):
+        return problem
+    return replace(problem, message=missing_value(name, f"--set {name}=..."))
 
 
 def _text_of(file: Path) -> str:

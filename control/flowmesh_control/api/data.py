@@ -33,7 +33,7 @@ from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
-from flowmesh_core.errors import FlowMeshError, RevokedContentError
+from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, RevokedContentError
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.blobs import Blobs, BlobViews
@@ -165,13 +165,15 @@ class DataHandlers:
         """``GET /v1/runs/{uid}/outputs/{name}`` → rows as JSON Lines, a tar, JSON, or bytes.
 
         Rows are an Arrow stream where ``Accept`` names it, and only the first with ``?head=``. With
-        ``?partial=1`` it has what is published so far, also of a run that has not ended.
+        ``?partial=1`` it has what is published so far, also of a run that has not ended. ``name``
+        may be ``STEP.PORT``, once that step has ended.
         """
-        uid = call.uid
+        uid, name = call.uid, call.request.match_info["name"]
+        if "." in name:  # no output of a workflow has such a name
+            return await self._of_step(call, name)
         if flag(call.request, "partial"):
             return await self._partial(call)
         outputs = await self._runs.outputs(uid)
-        name = call.request.match_info["name"]
         if name not in outputs:
             raise NotFoundError(
                 f"run {uid} has no output {name!r}",
@@ -189,6 +191,14 @@ class DataHandlers:
         scopes = await self._runs.output_scopes(uid)
         blobs = self._store.view(write=scopes[0], read=scopes)
         return await self._sender.send(call, _download(call, blobs, outputs[name]))
+
+    async def _of_step(self, call: AuthorizedRequest, name: str) -> web.StreamResponse:
+        blobs, artifact = await self._partial_outputs.of_step(call.uid, name)
+        try:
+            await self._uploads.check_revoked(artifact, self._scopes(call))
+        except InvalidReferenceError as e:
+            raise RevokedContentError(f"{name!r} was revoked", where=f"runs/{call.uid}") from e
+        return await self._sender.send(call, _download(call, blobs, (artifact,)))
 
     async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
         name = call.request.match_info["name"]

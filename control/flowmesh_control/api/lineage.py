@@ -17,7 +17,7 @@ from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.lineage_index import DERIVATIONS_MAX, LineageIndex
 from flowmesh_control.records.lineage_keys import PREFIX_MIN
-from flowmesh_control.records.run_artifacts import made_as
+from flowmesh_control.records.run_artifacts import made_as, made_by_steps
 from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_control.records.run_pins import read_pins, require_pins
 from flowmesh_control.runs.uploads import UploadStore
@@ -156,13 +156,10 @@ class LineageHandlers:
 
     async def made(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/runs/{uid}/made`` → a list of :class:`ProducedArtifact`, those made so far."""
-        lines = await self._views.lines(call.uid)
-        ends = {la.step: la for la in lines if isinstance(la, StepLine)}
         found = [
             ProducedArtifact(path, port, a.kind, a.digest, a.rows, a.size_bytes)
-            for path, end in ends.items()
-            for port, a in end.outputs.items()
-            if a is not None
+            for path, ports in made_by_steps(await self._views.lines(call.uid)).items()
+            for port, a in ports.items()
         ]
         return json_response(found)
 

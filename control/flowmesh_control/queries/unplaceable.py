@@ -61,7 +61,7 @@ class WorkerOffer:
             implementation_version=offered.implementation,
             minor=0,
             gpu_product=() if any_product else wanted.gpu_product,
-            memory_mib=0 if any_product or self.any_memory else wanted.memory_mib,
+            memory_mib=0 if self.any_memory else wanted.memory_mib,
         )
         return unmet(asked, self.shape) in _PASSES
 

@@ -6,8 +6,18 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.graph.plan import Source, StepSource
+from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.units import Digest
+
+
+def made_by_steps(lines: Iterable[Line]) -> dict[str, dict[str, Artifact]]:
+    """Returns what the steps of a run have made, by path and port, from the lines of its ledger."""
+    ends = {line.step: line for line in lines if isinstance(line, StepLine)}
+    return {
+        path: {port: artifact for port, artifact in end.outputs.items() if artifact is not None}
+        for path, end in ends.items()
+    }
 
 
 def made_as(name: str, uid: str, pins: PinsRecord, lines: Iterable[Line]) -> tuple[Digest, str]:
@@ -25,12 +35,10 @@ def made_as(name: str, uid: str, pins: PinsRecord, lines: Iterable[Line]) -> tup
     Raises:
         NotFoundError: there is none of that name, or several.
     """
-    ends = {line.step: line for line in lines if isinstance(line, StepLine)}
     made = {
         f"{path}.{port}": (artifact.digest, path)
-        for path, end in ends.items()
-        for port, artifact in end.outputs.items()
-        if artifact is not None
+        for path, ports in made_by_steps(lines).items()
+        for port, artifact in ports.items()
     }
 
     def given(source: Source) -> tuple[Digest, str] | None:

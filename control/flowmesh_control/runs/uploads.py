@@ -174,8 +174,16 @@ class UploadStore:
                 where=reference[:20],
                 remedy="upload it again, or repeat the run that produced it",
             ) from e
-        await self._revocations.check(artifact.digest, scopes.private)
+        await self.check_revoked(artifact, scopes)
         return artifact
+
+    async def check_revoked(self, artifact: Artifact, scopes: ScopePlan) -> None:
+        """Refuses an artifact whose content is revoked for a namespace.
+
+        Raises:
+            InvalidReferenceError: it is revoked, and nobody has stored or made it again since.
+        """
+        await self._revocations.check(artifact.digest, scopes.private)
 
     async def identity_of(self, named: Reference, *plans: ScopePlan) -> Digest:
         """Returns the identity of a reference's content.

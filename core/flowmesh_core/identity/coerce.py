@@ -12,6 +12,7 @@ from typing import Any
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType
 from flowmesh_core.errors import IdentityError
 from flowmesh_core.identity.canonical import INT_MAX, INT_MIN, canonical_bytes, decode
+from flowmesh_documents.values import value_text
 
 _WANTED = {
     ParamType.STRING: "a string",
@@ -182,11 +183,11 @@ def _check_range(param: Param, value: Any, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     if param.minimum is not None and value < param.minimum:
-        raise IdentityError(
-            f"{value} is less than the least allowed {param.minimum:g}", where=where
-        )
+        least = value_text(param.minimum)
+        raise IdentityError(f"{value} is less than the least allowed {least}", where=where)
     if param.maximum is not None and value > param.maximum:
-        raise IdentityError(f"{value} is more than the most allowed {param.maximum:g}", where=where)
+        most = value_text(param.maximum)
+        raise IdentityError(f"{value} is more than the most allowed {most}", where=where)
 
 
 def _alike(a: Any, b: Any) -> bool:

@@ -16,6 +16,7 @@ from flowmesh_documents.parameters import (
     item_problem,
     shown,
     type_problem,
+    whole,
 )
 from flowmesh_documents.values import json_size
 
@@ -112,7 +113,8 @@ def _type_name(value: Any) -> Message:
 
 
 def _count(value: Any) -> Message:
-    is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= ITEMS_MAX
+    count = whole(value)
+    is_count = isinstance(count, int) and not isinstance(count, bool) and 1 <= count <= ITEMS_MAX
     return "" if is_count else f"expected 1 to {ITEMS_MAX}, got {shown(value)}"
 
 
@@ -172,7 +174,7 @@ def _items(kind: str, value: Any) -> Message:
 
 
 def _max_items(most: int, value: Any) -> Message:
-    return "" if len(value) <= most else f"has {len(value)} elements, of at most {most}"
+    return "" if len(value) <= most else f"has {len(value)} elements, of at most {shown(most)}"
 
 
 def _schema(schema: Mapping[str, Any], value: Any) -> Message:

@@ -13,6 +13,7 @@ from flowmesh_core.spec.field_notes import FieldNotes
 from flowmesh_core.spec.fields import PATTERN_WORDS
 from flowmesh_core.spec.suggestions import did_you_mean, nearest
 from flowmesh_documents.paths import Key, path_text
+from flowmesh_documents.values import value_text
 
 RULE = "flowmesh_rule"
 """The type of the errors that the models' own rules raise, whose message is used as it is."""
@@ -84,7 +85,7 @@ def _pattern(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
 
 def _bound(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:
     side, bound = ("at least", ctx["ge"]) if "ge" in ctx else ("at most", ctx["le"])
-    return f"expected {side} {bound:g}, got {describe(error['input'])}"
+    return f"expected {side} {value_text(bound)}, got {describe(error['input'])}"
 
 
 def _length(error: ErrorDetails, ctx: Mapping[str, Any]) -> str:

@@ -17,6 +17,7 @@ from flowmesh_documents.parameters import (
     default_of,
     fill_spec,
     is_declaration,
+    missing_value,
 )
 from flowmesh_documents.paths import path_text
 from flowmesh_documents.substitution import Substitution
@@ -87,7 +88,7 @@ def _problems(name: str, entry: Any) -> Iterator[tuple[Keys, str]]:
     if wrong:
         yield from wrong
     elif not (found := default_of(entry)):
-        yield (), f"params.{name} is required: --set {name}=..., or a default here"
+        yield (), missing_value(name)
     else:
         for message in value_problems(name, entry, found[0]):
             yield ("default",), message

@@ -9,12 +9,16 @@ from typing import Self
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
+from flowmesh_core.catalog.llm_bounds import (
+    BATCH_RULE,
+    GPU_SHARE_MAX,
+    GPU_SHARE_MIN,
+    SEQUENCES_MAX,
+    TOKENS_MAX,
+    breaks_batch_rule,
+)
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import SpecModel, cel_rules
-
-SEQUENCES_MAX = 8192
-TOKENS_MAX = 1_048_576
-_BATCH_RULE = "maxNumBatchedTokens must not be less than maxNumSeqs: each sequence needs a token"
 
 
 class PoolLlm(SpecModel):
@@ -25,7 +29,7 @@ class PoolLlm(SpecModel):
             (
                 "!has(self.maxNumBatchedTokens) || !has(self.maxNumSeqs)"
                 " || self.maxNumSeqs <= self.maxNumBatchedTokens",
-                _BATCH_RULE,
+                BATCH_RULE,
             )
         )
     )
@@ -46,8 +50,8 @@ class PoolLlm(SpecModel):
     )
     gpu_memory_utilization: float | None = Field(
         default=None,
-        ge=0.1,
-        le=0.99,
+        ge=GPU_SHARE_MIN,
+        le=GPU_SHARE_MAX,
         description="The share of an engine's device memory that weights and the key-value cache"
         " may use; 0.9 without it. The rest is for activations.",
     )
@@ -61,9 +65,8 @@ class PoolLlm(SpecModel):
 
     @model_validator(mode="after")
     def _batch(self) -> Self:
-        tokens, sequences = self.max_num_batched_tokens, self.max_num_seqs
-        if tokens is not None and sequences is not None and tokens < sequences:
-            raise PydanticCustomError(RULE, _BATCH_RULE)
+        if breaks_batch_rule(self.max_num_batched_tokens, self.max_num_seqs):
+            raise PydanticCustomError(RULE, BATCH_RULE)
         return self
 
     @property

@@ -7,7 +7,7 @@ import os
 import threading
 from typing import Protocol
 
-from flowmesh_control.control_plane import ControlPlane
+from flowmesh_control.control_plane import ControlPlane, Prepare
 from flowmesh_control.records.suspects import record_last_death
 from flowmesh_control.services import ControlPlaneServices
 from flowmesh_core.errors import FlowMeshError, StoreError
@@ -141,46 +141,64 @@ async def _run_as_leader(
     api: KubeClient, mirror: InformerCache, settings: OperatorSettings, store: Store, owner: str
 ) -> None:
     plane = make_control_plane(settings, store, api, mirror, owner)
+    controllers: list[Controller] = []
+
+    async def prepare() -> None:
+        controllers.extend(await _controllers(api, mirror, settings, plane.services))
+
     try:
         if settings.loses_results:
             await plane.adopt_keys()
-        await _start(plane, settings)
+        # Before the recovery, which begins the time that workers have to report what they run.
+        await sync_cache(api, mirror)
+        await _start(plane, settings, prepare)
         plane.services.metrics.add(OperatorCollector(api, mirror))
         await take_label(api, settings)
-        await sync_cache(api, mirror)
-        services = plane.services
-        pools = PoolController(
-            api,
-            mirror,
-            settings,
-            fleet=services.fleet,
-            reservations=services.fleet,
-            signals=services.signals,
-            epoch=services.epoch,
-            catalog=services.catalog,
-        )
-        services.metrics.add(PoolCollector(lambda: pools.figures))
-        policies = PolicyController(api, mirror, services.policies, services.epoch)
-        await policies.apply()  # before any workflow is admitted
-        quotas = QuotaController(api, mirror, services.quotas, services.epoch)
-        await quotas.apply()
-        controllers: list[Controller] = [
-            policies,
-            quotas,
-            _workflow_controller(api, mirror, settings, services),
-            pools,
-            ServiceController(
-                api,
-                mirror,
-                services=services.registry,
-                statuses=services.replica_planner,
-                epoch=services.epoch,
-                router_url=settings.router_url,
-            ),
-        ]
         await first(plane.wait(), *(c.run() for c in controllers))
     finally:
         await _stop(plane)
+
+
+async def _controllers(
+    api: KubeClient,
+    mirror: InformerCache,
+    settings: OperatorSettings,
+    services: ControlPlaneServices,
+) -> list[Controller]:
+    """Returns the controllers, once policies, quotas and pools are as the informer cache has them.
+
+    A worker of a pool that is not declared is refused, and would come back some seconds later only.
+    """
+    pools = PoolController(
+        api,
+        mirror,
+        settings,
+        fleet=services.fleet,
+        reservations=services.fleet,
+        signals=services.signals,
+        epoch=services.epoch,
+        catalog=services.catalog,
+    )
+    services.metrics.add(PoolCollector(lambda: pools.figures))
+    policies = PolicyController(api, mirror, services.policies, services.epoch)
+    quotas = QuotaController(api, mirror, services.quotas, services.epoch)
+    await policies.apply()
+    await quotas.apply()
+    await pools.declare()
+    return [
+        policies,
+        quotas,
+        _workflow_controller(api, mirror, settings, services),
+        pools,
+        ServiceController(
+            api,
+            mirror,
+            services=services.registry,
+            statuses=services.replica_planner,
+            epoch=services.epoch,
+            router_url=settings.router_url,
+        ),
+    ]
 
 
 def _workflow_controller(
@@ -209,10 +227,10 @@ def _workflow_controller(
     )
 
 
-async def _start(plane: ControlPlane, settings: OperatorSettings) -> None:
+async def _start(plane: ControlPlane, settings: OperatorSettings, prepare: Prepare) -> None:
     host, port = settings.gateway_host, settings.gateway_port
     try:
-        await plane.start(host, port)
+        await plane.start(host, port, prepare)
     except OSError as e:
         raise FlowMeshError(
             f"the gateway cannot listen on {host}:{port}: {e.strerror}",

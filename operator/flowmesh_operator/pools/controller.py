@@ -120,13 +120,25 @@ class PoolController:
         """The pools' numbers by name, without pools that have not been planned yet."""
         return {pool.name: pool.figures for pool in self._pools.values() if pool.planned}
 
-    async def run(self) -> None:
-        """Runs rounds until cancelled.
+    async def declare(self) -> None:
+        """Declares the pools as the informer cache has them, before their workers may connect.
 
         Raises:
             LeadershipLostError: the fence stopped a write.
         """
         self._signals.declare(self._views)
+        await self._reserve()
+        try:
+            await self._read()
+        except ApiError as e:
+            log.warning("not all pools are read, the first round tries again: %s", e)
+
+    async def run(self) -> None:
+        """Runs rounds until cancelled, after :meth:`declare`.
+
+        Raises:
+            LeadershipLostError: the fence stopped a write.
+        """
         self._steady_from_s = asyncio.get_running_loop().time() + self._steady_after_s
         changes = asyncio.create_task(self._wake_on_change())
         try:

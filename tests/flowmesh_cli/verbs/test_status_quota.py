@@ -7,9 +7,7 @@ import pytest
 
 from flowmesh_api.v1.quotas import QuotaLimit, QuotaUsage
 from flowmesh_api.v1.runs import RunStatus
-from flowmesh_cli.cluster.gateway import ClusterGateway
-from flowmesh_cli.connection.client import ApiClient
-from flowmesh_cli.connection.target import HERE
+from flowmesh_cli.connection.target import HERE, Target
 from flowmesh_cli.verbs import manage_runs
 
 USAGE = QuotaUsage("t", "every-team", 1.0, (QuotaLimit("unfinished runs", 200.0, 12.0),))
@@ -30,28 +28,18 @@ class Answers:
         return self.get(path, kind, **query)
 
 
-class OnCluster(Answers, ClusterGateway):
-    def __init__(self) -> None:
-        pass
-
-
-class OnLaptop(Answers, ApiClient):
-    def __init__(self) -> None:
-        pass
-
-
-@pytest.mark.parametrize(("kind", "shown"), [(OnCluster, True), (OnLaptop, False)])
+@pytest.mark.parametrize(("place", "shown"), [(Target(cluster=True), True), (HERE, False)])
 def test_the_quota_is_shown_on_a_cluster_only(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: Any, shown: bool
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: Target, shown: bool
 ) -> None:
     @contextmanager
     def query_fabric(_: object) -> Any:
-        yield kind()
+        yield Answers()
 
     monkeypatch.setattr(manage_runs, "query_fabric", query_fabric)
     monkeypatch.setattr(manage_runs, "find_run", lambda http, run: "u1")
     monkeypatch.setattr(manage_runs, "all_runs", lambda http: [])
-    manage_runs.show_status("", every=False, place=HERE, as_json=False)
+    manage_runs.show_status("", every=False, place=place, as_json=False)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("t/n u1: Running")
     assert (lines[-1] == "left of t's quota every-team: unfinished runs 188 of 200") is shown

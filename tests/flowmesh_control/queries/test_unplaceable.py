@@ -132,6 +132,13 @@ def test_a_pool_counts_with_what_it_declares_and_not_for_what_it_does_not_say() 
     assert len(found(product, offers=(declared("nvidia-l4", 15_360),))) == 1
     assert found(large, offers=(declared("nvidia-new", 0),)) == {}
     assert found(product, offers=(declared(UNKNOWN_CLASS, 0),)) == {}
+    assert found(large, offers=(declared(UNKNOWN_CLASS, 0),)) == {}
+    of_any_product = found(large, offers=(declared(UNKNOWN_CLASS, 15_360),))
+    assert of_any_product == {
+        "spec.steps[0].resources.memory": "step 'a': no worker has 40,960 MiB of memory for one"
+        " engine; there is 15,360 MiB (pool default)"
+    }
+    assert found(product, offers=(declared(UNKNOWN_CLASS, 15_360),)) == {}
 
 
 async def test_a_workflow_that_no_pool_can_run_is_refused_and_one_of_an_empty_pool_is_not() -> None:

@@ -189,9 +189,15 @@ def test_in_rows_only_references_to_parameters_are_filled_in(text: str) -> None:
         (
             {"type": "integer", "required": True},
             "",
-            "params.k is required: --set k=..., or a default here",
+            "params.k is required: write a value, or a default here",
         ),
-        ({"type": "integer"}, "", "params.k is required: --set k=..., or a default here"),
+        ({"type": "integer"}, "", "params.k is required: write a value, or a default here"),
+        ({"type": "integer", "default": 1e19}, ".default", "k is an integer, got 1e19"),
+        (
+            {"type": "list", "maxItems": 1.0, "default": [1, 2]},
+            ".default",
+            "k has 2 elements, of at most 1",
+        ),
         ({"type": "integer", "default": "x"}, ".default", "k is an integer, got 'x'"),
         ({"type": "integer", "default": 4.5}, ".default", "k is an integer, got 4.5"),
         ({"type": "integer", "default": True}, ".default", "k is an integer, got true"),
@@ -308,9 +314,32 @@ def test_all_required_parameters_are_named_at_once_with_their_lines() -> None:
         "    uses: test.noop\n"
         "    inputs: {x: 'a[lr=1].metrics'}\n"
     ) == [
-        "2:5: spec.params.model: params.model is required: --set model=..., or a default here",
-        "4:5: spec.params.lrs: params.lrs is required: --set lrs=..., or a default here",
+        "2:5: spec.params.model: params.model is required: write a value, or a default here",
+        "4:5: spec.params.lrs: params.lrs is required: write a value, or a default here",
     ]
+
+
+@pytest.mark.parametrize("entry", [SAMPLES, {"type": "integer", "enum": [1, 4.0]}])
+@pytest.mark.parametrize("value", [1, 1.0])
+def test_one_and_1_0_of_an_integer_are_the_same_value_and_give_the_same_plan(
+    compiled: Any, entry: dict[str, Any], value: Any
+) -> None:
+    """The API server stores 1.0 as 1; a plan is the same wherever its file was read."""
+
+    def plan(default: Any) -> Plan:
+        step = {"matrix": {"n": ["${params.k}"]}, "with": {"value": "${params.k}"}}
+        params = {"k": {**entry, "default": default}}
+        made: Plan = compiled({**step, "when": "params.k / 2 == 0"}, params=params)
+        return made
+
+    assert plan(value) == plan(1)
+    assert type(plan(value).params["k"]) is int
+
+
+def test_a_list_of_integers_has_integers_for_1_0(compiled: Any) -> None:
+    entry = {"type": "list", "items": "integer", "default": [1.0, 2]}
+    (a, b) = compiled({"matrix": {"n": "${params.k}"}}, params={"k": entry}).params["k"]
+    assert (type(a), type(b)) == (int, int)
 
 
 # -- a value that is right in itself and wrong where it is filled in ------------------------------

@@ -60,6 +60,7 @@ def _in_step(line: str) -> list[str]:
         ),
         ("priority: high", "6: spec.priority: expected an integer, got the string 'high'"),
         ("priority: 1.5", "6: spec.priority: expected an integer, got the number 1.5"),
+        ("priority: 1e300", "6: spec.priority: expected an integer, got the number 1e+300"),
         ("suspend: 1", "6: spec.suspend: expected true or false, got the number 1"),
         (
             "deadline: soon",

@@ -188,3 +188,15 @@ def test_kubectl_shows_desired_ready_busy_backlog_price_and_age() -> None:
     assert definition["spec"]["names"]["shortNames"] == ["fmwp"]
     scale = {"specReplicasPath": ".spec.maxReplicas", "statusReplicasPath": ".status.ready"}
     assert version["subresources"] == {"status": {}, "scale": scale}
+
+
+def test_an_integer_may_be_written_with_a_point_as_the_api_server_takes_it() -> None:
+    written = {"maxReplicas": 3.0, "devices": {"count": 2.0}, "llm": {"maxNumSeqs": 32.0}}
+    whole = {"maxReplicas": 3, "devices": {"count": 2}, "llm": {"maxNumSeqs": 32}}
+    assert pool(written) == pool(whole)
+    assert type(pool(written).spec.max_replicas) is int
+    watts = pool({"power": {"loadWatts": 10.0}}).spec.power
+    assert watts is not None
+    assert type(watts.load_watts) is float
+    with pytest.raises(SpecError, match=r"expected an integer, got the number 3\.5"):
+        pool({"maxReplicas": 3.5})

@@ -45,6 +45,9 @@ def main() -> None:
         "--rates", type=float, nargs="*", help="real batches at these rates alone; writes nothing"
     )
     options = parser.parse_args()
+    known = sorted({p.rate for p in twin_points()})
+    if unknown := sorted(set(options.rates or ()) - set(known)):
+        parser.error(f"no rate {unknown[0]:g}; there are {', '.join(f'{r:g}' for r in known)}")
     if options.rates:
         points = [p for p in twin_points() if p.rate in options.rates]
         _print_line(twin(run_twin(points, _print_line)))

@@ -1,6 +1,7 @@
 """spec.llm of a pool: what becomes of it in the arguments of vLLM."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,17 +9,13 @@ from typing import Any
 import pytest
 from tests.flowmesh_worker.engines.llm.jobs import action, job
 
+from flowmesh_core.spec.pool_llm import PoolLlm
 from flowmesh_worker.engine_api import HostSettings
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.llm.vllm_start import engine_arguments
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.host.libraries import loaded_libraries
-from flowmesh_worker.llm_settings import (
-    EAGER,
-    VARIABLE,
-    PoolLlmSettings,
-    pool_llm_settings,
-)
+from flowmesh_worker.llm_settings import EAGER, VARIABLE, PoolLlmSettings, pool_llm_settings
 from flowmesh_worker.settings import parse_settings
 
 FACTS = ModelFacts(Path("model"), "float32", 4096, 1000, 64)
@@ -79,27 +76,57 @@ def test_on_a_cpu_prompts_are_never_cut_and_there_are_no_graphs() -> None:
     assert named(arguments(given, on_gpu=False)) == (2, 4096, True, False)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("{", "truncated"),
-        ('{"maxSeqs":1}', "maxSeqs"),
-        ('{"maxNumSeqs":0}', ">= 1"),
-        ('{"gpuMemoryUtilization":1.5}', "<= 1"),
-        ('{"enforceEager":"yes"}', "bool"),
-    ],
-)
+WRONG = [
+    ("{", "truncated"),
+    ("[1]", "Expected `object`, got `array`"),
+    ('{"maxSeqs":1}', "maxSeqs"),
+    ('{"maxNumSeqs":0}', "`int` >= 1 - at `$.maxNumSeqs`"),
+    ('{"maxNumSeqs":8193}', "`int` <= 8192 - at `$.maxNumSeqs`"),
+    ('{"maxNumSeqs":"32"}', "$.maxNumSeqs"),
+    ('{"maxNumBatchedTokens":0}', "$.maxNumBatchedTokens"),
+    ('{"maxNumBatchedTokens":1048577}', "`int` <= 1048576 - at `$.maxNumBatchedTokens`"),
+    ('{"maxNumSeqs":64,"maxNumBatchedTokens":32}', "must not be less than maxNumSeqs"),
+    ('{"gpuMemoryUtilization":1.5}', "`float` <= 0.99 - at `$.gpuMemoryUtilization`"),
+    ('{"gpuMemoryUtilization":90}', "<= 0.99"),
+    ('{"gpuMemoryUtilization":0.01}', "`float` >= 0.1 - at `$.gpuMemoryUtilization`"),
+    ('{"enforceEager":"yes"}', "bool"),
+]
+RIGHT = [
+    "{}",
+    '{"maxNumSeqs":8192}',
+    '{"maxNumSeqs":1,"maxNumBatchedTokens":1}',
+    '{"maxNumBatchedTokens":1048576,"gpuMemoryUtilization":0.99}',
+    '{"gpuMemoryUtilization":0.1}',
+    ALL,
+]
+
+
+@pytest.mark.parametrize(("given", "said"), WRONG, ids=[given for given, _ in WRONG])
 def test_a_worker_refuses_wrong_settings_at_its_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str, said: str
 ) -> None:
     monkeypatch.setenv(VARIABLE, given)
     with pytest.raises(SystemExit):
         parse_settings(WORKER)
-    printed = capsys.readouterr().err
+    printed = " ".join(capsys.readouterr().err.split())
     assert f"{VARIABLE}: " in printed
     assert said in printed
+    assert "correct it or remove it" in printed
     monkeypatch.setenv(VARIABLE, ALL)
     parse_settings(WORKER)
+
+
+@pytest.mark.parametrize("given", [*(given for given, _ in WRONG if given != "{"), *RIGHT])
+def test_a_worker_and_the_pools_object_refuse_the_same_settings(given: str) -> None:
+    def refuses(read: Callable[[], object]) -> bool:
+        try:
+            read()
+        except ValueError:
+            return True
+        return False
+
+    by_worker = refuses(lambda: pool_llm_settings({VARIABLE: given}))
+    assert by_worker == refuses(lambda: PoolLlm.model_validate_json(given)) == (given not in RIGHT)
 
 
 def test_results_without_cuda_graphs_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
