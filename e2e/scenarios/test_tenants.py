@@ -83,7 +83,9 @@ def test_an_applied_budget_that_cannot_be_met_is_refused_with_the_figures(
         return condition(fabric.look(team, "poor"), "Accepted")
 
     until(lambda: accepted().get("status") == "False", "the workflow is refused")
-    figures = r"spec.budgetUsd: at least \$0\.\d+ are expected, the budget is \$0\.000000001"
+    figures = (
+        r"spec.budgetUsd: expected to cost at least \$0\.\d+, and the budget is \$0\.000000001"
+    )
     assert accepted()["reason"] == "Unmeetable"
     assert re.match(figures, accepted()["message"]), accepted()["message"]
     fabric.kube.run(

@@ -24,8 +24,10 @@ spec:
   deadline: 1s
   steps: [{name: made, uses: data.sql, with: {query: select 1 as n}}]
 """
-BUDGET = "spec.budgetUsd: at least $2 are expected, the budget is $1; raise it or ask for less"
-DEADLINE = "spec.deadline: at least 9 s are expected; raise it or add workers"
+BUDGET = (
+    "spec.budgetUsd: expected to cost at least $2, and the budget is $1; raise it or ask for less"
+)
+DEADLINE = "spec.deadline: expected to take at least 9 s; raise it or add workers"
 
 
 class Refusing(ApiClient):
@@ -58,4 +60,6 @@ def test_each_refused_term_of_a_submission_has_its_line(flow: Path) -> None:
 def test_a_budget_is_refused_before_anything_runs(flow: Path, verb: str) -> None:
     done = fmesh(verb, flow, cwd=flow.parent)
     assert done.returncode == ExitCode.REFUSED
-    assert re.search(rf"{flow}:5:\d+: spec\.budgetUsd: at least \$\S+ are expected", done.stderr)
+    assert re.search(
+        rf"{flow}:5:\d+: spec\.budgetUsd: expected to cost at least \$\S+,", done.stderr
+    )

@@ -71,7 +71,9 @@ def test_an_unmeetable_budget_is_refused_with_the_figures_until_it_is_raised(
     objects.until("poor", phase="Failed")
     refused = objects.condition("poor", "Accepted")
     assert (refused["status"], refused["reason"]) == ("False", "Unmeetable")
-    figures = r"spec.budgetUsd: at least \$0\.\d+ are expected, the budget is \$0\.000000001"
+    figures = (
+        r"spec.budgetUsd: expected to cost at least \$0\.\d+, and the budget is \$0\.000000001"
+    )
     assert re.match(figures, refused["message"])
     poor["spec"]["budgetUsd"] = "1"
     objects.apply(poor)

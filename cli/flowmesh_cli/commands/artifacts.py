@@ -17,10 +17,10 @@ OutOption = Annotated[
 ]
 SinceOption = Annotated[
     str,
-    typer.Option("--since", metavar="DAY", help="From this day in UTC on, or so long ago (7d)."),
+    typer.Option("--since", metavar="DAY", help="First day, in UTC, or an age such as 7d."),
 ]
 UntilOption = Annotated[
-    str, typer.Option("--until", metavar="DAY", help="Before this day in UTC, which is left out.")
+    str, typer.Option("--until", metavar="DAY", help="End before this day, in UTC.")
 ]
 
 

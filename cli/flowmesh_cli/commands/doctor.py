@@ -17,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
 def doctor(
     port: Annotated[
         list[int] | None,
-        typer.Option("--port", help="A port that `up` or `serve` is to have. Repeatable."),
+        typer.Option("--port", help="Check a port for `up` or `serve`. Repeatable."),
     ] = None,
     state_dir: StateDirOption = None,
     json: JsonOption = False,

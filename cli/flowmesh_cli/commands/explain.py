@@ -79,7 +79,8 @@ def receipt(
 def outputs(
     run: OutputArgument = "",
     head: Annotated[
-        int, typer.Option("--head", min=0, help="Show so many rows of each data set.")
+        int,
+        typer.Option("--head", min=0, metavar="N", help="Show the first N rows of each data set."),
     ] = 0,
     columns: Annotated[
         str, typer.Option("--columns", metavar="A,B", help="Show these columns, with --head.")
@@ -130,16 +131,14 @@ def outputs(
 def sql(
     query: Annotated[
         str,
-        typer.Argument(
-            help="A SELECT over the data sets among the outputs, which are tables by name."
-        ),
+        typer.Argument(help="A SELECT. Each data set among the outputs is a table of its name."),
     ],
     run: RunOption = "",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show.")] = 40,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Ask the outputs of a run with SQL, on this machine."""
+    """Query the outputs of a run with SQL, on this machine."""
     from flowmesh_cli.verbs.sql import query_outputs  # noqa: PLC0415
 
     query_outputs(query, run=run, limit=limit, place=place, as_json=json)

@@ -21,14 +21,14 @@ def add_to(app: typer.Typer) -> None:
 def show(
     since: Annotated[
         str,
-        typer.Option("--since", metavar="TIME", help="From this time on, or so long ago (1h, 7d)."),
+        typer.Option("--since", metavar="TIME", help="Earliest time, or an age such as 1h or 7d."),
     ] = "",
     user: Annotated[str, typer.Option("--user", help="Requests of this user only.")] = "",
     namespace: Annotated[
         str, typer.Option("--namespace", "-n", help="Requests about this namespace only.")
     ] = "",
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new entries until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Follow new entries until Ctrl-C.")
     ] = False,
     place: Target = HERE,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document a line.")] = False,

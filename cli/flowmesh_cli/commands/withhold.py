@@ -26,7 +26,9 @@ def withhold(
     ] = "",
     since: Annotated[
         str,
-        typer.Option("--since", metavar="TIME", help="Made from then on, or so long ago (1h, 7d)."),
+        typer.Option(
+            "--since", metavar="TIME", help="Results made since this time, or an age (1h, 7d)."
+        ),
     ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what is concerned, and change nothing.")

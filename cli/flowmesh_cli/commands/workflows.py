@@ -59,7 +59,7 @@ def plan(
         bool,
         typer.Option(
             "--resolve",
-            help="Ask hubs and buckets first what the inputs' addresses mean now: shows bytes.",
+            help="First resolve the inputs' addresses at hubs and buckets, and show bytes.",
         ),
     ] = False,
     place: Target = HERE,

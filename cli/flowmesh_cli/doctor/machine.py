@@ -52,7 +52,7 @@ def check_memory(shared_mib: int) -> Check:
         return ok("memory", f"{shared_mib:,} MiB are free for workers")
     return warning(
         "memory",
-        f"{shared_mib:,} MiB are free for workers; a worker takes {LEAST_MIB:,} MiB at least",
+        f"{shared_mib:,} MiB are free for workers; a worker needs at least {LEAST_MIB:,} MiB",
         "end other programs, or use a machine with more memory",
     )
 
@@ -125,15 +125,17 @@ def check_clock(newest_s: float, now_s: float, *, synchronised: bool) -> Check:
     remedy = "let the clock follow a time server (timedatectl set-ntp true)"
     if newest_s > now_s + 1.0:
         return warning(
-            "clock", f"it is {newest_s - now_s:,.0f} s behind what the state folder has", remedy
+            "clock",
+            f"it is {newest_s - now_s:,.0f} s behind the newest file of the state folder",
+            remedy,
         )
     if not synchronised:
         return warning(
             "clock",
-            "it follows no reference; a bucket refuses requests of a clock that is wrong",
+            "it is not synchronised; a bucket refuses requests if the clock is wrong",
             remedy,
         )
-    return ok("clock", "it follows a reference")
+    return ok("clock", "it is synchronised")
 
 
 def newest_change_s(folder: Path) -> float:

@@ -50,7 +50,7 @@ def check_rights(folder: Path) -> Check:
         )
     if found.st_mode & _OTHERS:
         return warning(name, f"other users may enter {folder}", f"chmod 700 {folder}")
-    return ok(name, f"{folder} is this user's alone")
+    return ok(name, f"only this user can enter {folder}")
 
 
 def check_disk(folder: Path, free_bytes: int) -> Check:

@@ -134,7 +134,7 @@ def _post(request: ServiceRequest) -> http.client.HTTPResponse:
         raise CliError(
             f"the router at {parts.netloc} does not answer: {e}",
             ExitCode.NO_FABRIC,
-            remedy="see whether `fmesh serve` still runs",
+            remedy="check that `fmesh serve` is still running",
         ) from e
     if response.status != _OK:
         error = json.loads(response.read())["error"]
@@ -159,7 +159,7 @@ def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:
             raise CliError(event["error"]["message"], ExitCode.REFUSED)
         yield event["choices"][0]["delta"].get("content") or ""
     raise CliError(
-        "the answer broke off",
+        "the answer was cut short",
         ExitCode.NO_FABRIC,
-        remedy="see whether `fmesh serve` still runs, then ask again",
+        remedy="check that `fmesh serve` is still running, then ask again",
     )

@@ -185,7 +185,7 @@ class _Load:
                     outcome, error = "ok", ""
                 else:
                     outcome = await self._read(response, began_s)
-                    error = "the answer broke off"
+                    error = "the answer was cut short"
         except aiohttp.ClientError as e:
             outcome, error = "connection_lost", str(e) or type(e).__name__
         self._report.outcomes[outcome] += 1

@@ -43,7 +43,7 @@ def selector(worker: str, pool: str, attempt: str, library: str, since: str) -> 
     found = ResultSelector(pool, worker, attempt, library, since_s)
     if found == ResultSelector():
         raise CliError(
-            "no condition is given, so every result would be meant",
+            "no condition is given, so every result would be withheld",
             ExitCode.USAGE,
             remedy="give --worker, --pool, --attempt, --library or --since",
         )

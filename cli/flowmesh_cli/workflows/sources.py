@@ -85,8 +85,8 @@ def _unknown_to_fabric(problem: Problem) -> Problem:
     if not problem.message.startswith("no engine "):
         return problem
     missing = problem.message.partition(";")[0]
-    text = f"{missing} in the fabric that runs, though it is installed here"
-    remedy = "start a fabric of this machine again; a cluster needs it in its images"
+    text = f"{missing} in the running fabric, though it is installed here"
+    remedy = "restart the fabric of this machine; a cluster needs it in its images"
     return replace(problem, message=f"{text}; {remedy}")
 
 

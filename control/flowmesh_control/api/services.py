@@ -107,7 +107,7 @@ class ServiceHandlers:
             raise FlowMeshError(
                 f"a service's document has at most {COMMAS_MAX} commas",
                 where="body",
-                remedy="leave out what is no field of a FlowMeshService",
+                remedy="remove what is not a field of a FlowMeshService",
             )
         application = decode_body(body, _decoder)
         application = msgspec.structs.replace(application, namespace=call.namespace)

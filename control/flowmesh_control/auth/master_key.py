@@ -107,9 +107,9 @@ def read_ring(path: Path) -> KeyRing:
     """
     if path.stat().st_mode & _OTHERS:
         raise FlowMeshError(
-            "the master key is readable for others than its owner",
+            "others than its owner can read the master key",
             where=str(path),
-            remedy=f"chmod 600 {path}; if others did read it, replace it: fmesh keys rotate",
+            remedy=f"chmod 600 {path}; if others have read it, replace it: fmesh keys rotate",
         )
     return decode_ring(path.read_bytes(), where=str(path))
 

@@ -48,7 +48,9 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     if growing:
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
         if not coming:
-            text += "; none has come for long: see why with kubectl describe flowmeshworkerpool"
+            text += (
+                "; none has started for some time: see why with kubectl describe flowmeshworkerpool"
+            )
         return structs.replace(rejection, cause=RejectionCause.NO_WORKERS, detail=text)
     if able:
         text = f"pool {able[0].name} could run it, but may have no worker; raise its maxReplicas"

@@ -178,7 +178,7 @@ def build_blob_service(grants: TokenGrants, bucket: SigningBucket) -> web.Applic
 def _require_size(size_bytes: int, size_bytes_max: int) -> None:
     if not 0 <= size_bytes <= size_bytes_max:
         raise _invalid(
-            f"{size_bytes} is not the size of a blob to put so",
+            f"{size_bytes} is not the size of a blob that fits into one request",
             f"put at most {size_bytes_max} bytes; larger blobs go in parts",
         )
 

@@ -313,12 +313,12 @@ def _refusals(compiled: Compiled, nanousd: int, seconds: float) -> tuple[str, ..
     plan, found = compiled.plan, []
     if plan.budget_nanousd and nanousd > plan.budget_nanousd:
         found.append(
-            f"spec.budgetUsd: at least {usd_text(nanousd)} are expected, the budget is "
+            f"spec.budgetUsd: expected to cost at least {usd_text(nanousd)}, and the budget is "
             f"{usd_text(plan.budget_nanousd)}; raise it or ask for less"
         )
     if plan.deadline_s and seconds > plan.deadline_s:
         found.append(
-            f"spec.deadline: at least {seconds:.0f} s are expected, the deadline is "
+            f"spec.deadline: expected to take at least {seconds:.0f} s, and the deadline is "
             f"{plan.deadline_s:.0f} s after creation; raise it or add workers"
         )
     return tuple(found)

@@ -66,8 +66,7 @@ def _warn(prefix: str, stray: list[str]) -> None:
         return
     more = f" and {len(stray) - SHOWN} more" if len(stray) > SHOWN else ""
     log.warning(
-        "below %s of the store there is what FlowMesh did not write, and passes over: %s%s; "
-        "remove it",
+        "below %s of the store FlowMesh ignores files that it did not write: %s%s; remove them",
         prefix,
         ", ".join(repr(key)[:200] for key in stray[:SHOWN]),
         more,

@@ -73,7 +73,7 @@ TABLE: dict[str, tuple[Check, CheckLevel, str]] = {
     "a free port": (machine.check_port(8470, free=True), OK, "8470 is free"),
     "a used port": (machine.check_port(8470, free=False), PROBLEM, "8470 is in use"),
     "no loopback": (machine.check_port(0, free=False), PROBLEM, "127.0.0.1"),
-    "a clock": (machine.check_clock(0.0, 100.0, synchronised=True), OK, "reference"),
+    "a clock": (machine.check_clock(0.0, 100.0, synchronised=True), OK, "synchronised"),
     "a clock of its own": (machine.check_clock(0.0, 1.0, synchronised=False), WARNING, "bucket"),
     "a clock that went back": (
         machine.check_clock(90.0, 30.0, synchronised=True), WARNING, "60 s behind"),

@@ -149,7 +149,7 @@ def test_an_error_within_an_answer_is_on_a_line_of_its_own(tmp_path: Path) -> No
 def test_an_answer_that_breaks_off_is_an_error(tmp_path: Path) -> None:
     done = ask(tmp_path, b"")
     assert done.exit_code == ExitCode.NO_FABRIC
-    assert done.output.startswith(":key: The capital\nerror: the answer broke off\nremedy: ")
+    assert done.output.startswith(":key: The capital\nerror: the answer was cut short\nremedy: ")
 
 
 def test_a_call_that_is_interrupted_ends_its_line(

@@ -180,8 +180,8 @@ def test_an_engine_that_only_the_command_knows_is_named_with_what_the_fabric_nee
     found = Problem("spec.steps[0].uses", "no engine 'text.word-count'; there is code.python")
     [line] = source.refused_lines([found])
     assert line.endswith(
-        "spec.steps[0].uses: no engine 'text.word-count' in the fabric that runs, though it is"
-        " installed here; start a fabric of this machine again; a cluster needs it in its images"
+        "spec.steps[0].uses: no engine 'text.word-count' in the running fabric, though it is"
+        " installed here; restart the fabric of this machine; a cluster needs it in its images"
     )
     other = Problem("spec.steps[0].with", "is required")
     assert source.refused_lines([other]) == source.lines([other])

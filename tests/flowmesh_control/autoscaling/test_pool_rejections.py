@@ -42,7 +42,7 @@ def test_a_pool_with_a_maximum_of_zero_is_named_with_the_remedy() -> None:
 
 def test_a_pool_whose_workers_do_not_start_is_named_with_where_to_look() -> None:
     short = replace(pool("large", 8000), supply=0)
-    assert "none has come for long" in reason(short)[1]
+    assert "none has started for some time" in reason(short)[1]
     assert "none has come" not in reason(short, pool("other", 8000))[1]
 
 

@@ -76,10 +76,10 @@ async def test_a_pool_that_is_reserved_for_others_does_not_count() -> None:
 
 async def test_terms_that_cannot_be_met_are_refused_with_the_figures() -> None:
     checked = planner_of(World(), pool("cheap"))
-    figure = r"at least \$0\.\d+ are expected, the budget is \$0\.000000001; raise it"
+    figure = r"expected to cost at least \$0\.\d+, and the budget is \$0\.000000001; raise it"
     with pytest.raises(PlanRefusedError, match=rf"^w: spec\.budgetUsd: {figure}"):
         await checked.check_terms(compiled(budget_nanousd=NANO))
-    with pytest.raises(PlanRefusedError, match=r"s are expected, the deadline is 0 s after"):
+    with pytest.raises(PlanRefusedError, match=r"s, and the deadline is 0 s after"):
         await checked.check_terms(compiled(deadline_s=1e-9))
     await checked.check_terms(compiled(budget_nanousd=AMPLE, deadline_s=1e9))
 

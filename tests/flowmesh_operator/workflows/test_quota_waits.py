@@ -129,7 +129,7 @@ async def test_a_budget_that_cannot_be_met_is_refused_with_the_figures() -> None
         accepted, failed = shown.last["a"] or []
         assert (accepted.type, accepted.holds) == (WorkflowCondition.ACCEPTED, False)
         assert accepted.reason is failed.reason is WorkflowReason.UNMEETABLE
-        assert "are expected, the budget is" in accepted.message
+        assert ", and the budget is" in accepted.message
         assert shown.last["b"] is None
         assert there.control.services.runs.live_uids() == {"b"}
 
