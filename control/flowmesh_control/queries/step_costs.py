@@ -137,7 +137,7 @@ class StepCosts:
         self._charged: dict[ActionKey, StepCost] = {}
         self.running: defaultdict[str, SecondsRange] = defaultdict(SecondsRange)
         for worker in state.workers.values():
-            self._opened |= {(worker.name, i.signature) for i in worker.instances}
+            self._opened |= {(worker.name, i.signature) for i in worker.instances if not i.asleep}
 
     def of(self, step: StepRun) -> StepCost:
         """Returns the cost of what of a step has to run, without what steps before it pay for."""

@@ -29,7 +29,9 @@ from flowmesh_worker.host.thread_safe_sender import ThreadSafeSender
 from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs, verified_here
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.frames import (
+    Asleep,
     AttemptEnded,
+    Awake,
     Cancel,
     Close,
     FromHost,
@@ -42,9 +44,12 @@ from flowmesh_worker.ipc.frames import (
     Progressed,
     Release,
     RunAttempt,
+    Sleep,
+    SleepFailed,
     Start,
     Stop,
     ToHost,
+    Wake,
 )
 
 _PROGRESS_EVERY_S = 0.25
@@ -71,6 +76,7 @@ class HostServer:
         self._starting: asyncio.Task[None] | None = None
         self._calls: CallServer | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._sleeping: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Serves until closed, then cancels what still runs and closes the engine."""
@@ -117,6 +123,9 @@ class HostServer:
             case ListenForCalls():
                 listening = self._listen(Path(message.socket))
                 self._listening = asyncio.get_running_loop().create_task(listening)
+            case Sleep() | Wake():
+                asks = self._sleep() if isinstance(message, Sleep) else self._wake()
+                self._sleeping = asyncio.get_running_loop().create_task(asks)
             case Close():
                 self._closed.set()
 
@@ -148,6 +157,7 @@ class HostServer:
             signature_params=start.signature_params,
             scratch=self._scratch,
             mixed=frozenset(start.mixed),
+            sleeps=start.sleeps,
         )
         components = {
             port: TreeInput(c.digest, Path(c.paths[0])) for port, c in start.components.items()
@@ -162,7 +172,27 @@ class HostServer:
             return
         elapsed = time.perf_counter() - began
         self._libraries = loaded_libraries()
-        self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
+        asleep_mib = int(getattr(engine, "asleep_mib", 0)) if start.sleeps else 0
+        self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries, asleep_mib))
+
+    async def _sleep(self) -> None:
+        engine: Any = self._engine
+        try:
+            await engine.sleep()
+        except Exception as error:
+            self._send(SleepFailed(engine_failure(error, self._name)))
+        else:
+            self._send(Asleep())
+
+    async def _wake(self) -> None:
+        engine: Any = self._engine
+        began = time.perf_counter()
+        try:
+            await engine.wake()
+        except Exception as error:
+            self._send(SleepFailed(engine_failure(error, self._name)))
+        else:
+            self._send(Awake(time.perf_counter() - began))
 
     async def _listen(self, path: Path) -> None:
         if self._calls is None:
