@@ -4,9 +4,10 @@
 table compares its joules by the device's counter with power samples integrated over the same span,
 and shows the peak of device memory. Loading is timed three times: fetched, from the local cache,
 and already loaded. Two engines that do not fit the device together take turns (``switches``): each
-sleeps while the other works. Then the same requests are answered in different company, which must make no
-difference in batch-invariant mode (``batch_invariance``). Engines that cannot run here are named
-with the reason. ``--on-cpu`` rehearses it without a GPU and says so; its joules are estimates.
+sleeps while the other works. Then the same requests are answered in different company, which must
+make no difference in batch-invariant mode (``batch_invariance``). Engines that cannot run here are
+named with the reason. ``--on-cpu`` rehearses it without a GPU and says so; its joules are
+estimates.
 """
 
 import argparse

@@ -342,8 +342,8 @@ class Sleeps(Protocol):
     """A further face of an engine: it can free its devices and keep its process and its weights.
 
     An engine that has these too is put asleep in place of being closed, where its worker has the
-    host memory. Nothing runs in it from ``sleep`` to the end of ``wake``; after that its results are
-    what they were.
+    host memory. Nothing runs in it from ``sleep`` to the end of ``wake``; then its results are what
+    they were.
     """
 
     asleep_mib: int

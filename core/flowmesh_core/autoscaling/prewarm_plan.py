@@ -13,8 +13,8 @@ def prewarm_plan(
     """Returns worker → signatures that it should prewarm, the most frequent ones first.
 
     A signature goes to the worker of its preferred pool that has its instance, or where that is
-    asleep, or to the one with the most free memory; one that fits no worker is left out. A worker that takes no work gets
-    none.
+    asleep, or to the one with the most free memory; one that fits no worker is left out. A worker
+    that takes no work gets none.
 
     Args:
         workers: the connected ones.

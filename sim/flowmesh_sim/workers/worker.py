@@ -8,7 +8,6 @@ from collections.abc import Callable
 import msgspec
 
 from flowmesh_core.protocol.messages import Component, Hello, WorkerShape
-from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import Event, StopRequested
 from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_core.worker_agent.transitions import InstanceState
@@ -146,7 +145,7 @@ class SimWorker:
         """Returns models and adapters, each with its fastest tier."""
         tier = "device" if self.device.accelerator else "host"
         hosts = self.shell.hosts.values()
-        tiers: dict[Digest, str] = {}
+        tiers: dict[str, str] = {}
         for host in sorted(hosts, key=lambda host: host.state is InstanceState.READY):
             if host.state in REPORTED_TIERS:
                 found = tier if host.state is InstanceState.READY else "host"

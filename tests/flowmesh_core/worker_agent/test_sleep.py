@@ -226,7 +226,7 @@ def test_an_idle_instance_stays_awake_when_a_replica_lists_it_as_other_work_gets
     opened(worker, "a")
     worker.run(assignment("1", "x.on-device", memory_mib=15_000))
     worker.run(assignment("2", "w.on-device", memory_mib=70_000))  # waits for ``x``
-    worker.run(large("3", "b"))
+    worker.run(assignment("3", "b.on-device", memory_mib=20_000))  # fits beside ``a`` without it
     worker.desire(cancel=("2",), replicas=(replica("a.on-device", memory_mib=LARGE_MIB),))
     assert not of_type(i.SleepHost, worker.done)
     assert states(worker)["a"] == "ready"

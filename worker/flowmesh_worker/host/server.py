@@ -112,8 +112,7 @@ class HostServer:
             case Release():
                 self._remove(message.attempt_id)
             case Stop():
-                if message.attempt_id in self._signals:
-                    self._signals[message.attempt_id].stopping.set()
+                self._stop(message.attempt_id)
             case Cancel():
                 self._cancel(message.attempt_id)
             case Prepare():
@@ -124,10 +123,14 @@ class HostServer:
                 listening = self._listen(Path(message.socket))
                 self._listening = asyncio.get_running_loop().create_task(listening)
             case Sleep() | Wake():
-                asks = self._sleep() if isinstance(message, Sleep) else self._wake()
-                self._sleeping = asyncio.get_running_loop().create_task(asks)
+                turning = self._turn(message)
+                self._sleeping = asyncio.get_running_loop().create_task(turning)
             case Close():
                 self._closed.set()
+
+    def _stop(self, attempt_id: str) -> None:
+        if attempt_id in self._signals:
+            self._signals[attempt_id].stopping.set()
 
     def _cancel(self, attempt_id: str) -> None:
         if attempt_id in self._tasks:
@@ -175,24 +178,17 @@ class HostServer:
         asleep_mib = int(getattr(engine, "asleep_mib", 0)) if start.sleeps else 0
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries, asleep_mib))
 
-    async def _sleep(self) -> None:
+    async def _turn(self, message: Sleep | Wake) -> None:
+        """Has the engine sleep or wake."""
         engine: Any = self._engine
-        try:
-            await engine.sleep()
-        except Exception as error:
-            self._send(SleepFailed(engine_failure(error, self._name)))
-        else:
-            self._send(Asleep())
-
-    async def _wake(self) -> None:
-        engine: Any = self._engine
+        sleeps = isinstance(message, Sleep)
         began = time.perf_counter()
         try:
-            await engine.wake()
+            await (engine.sleep() if sleeps else engine.wake())
         except Exception as error:
             self._send(SleepFailed(engine_failure(error, self._name)))
-        else:
-            self._send(Awake(time.perf_counter() - began))
+            return
+        self._send(Asleep() if sleeps else Awake(time.perf_counter() - began))
 
     async def _listen(self, path: Path) -> None:
         if self._calls is None:

@@ -226,12 +226,11 @@ class EngineHosts:
     def _received(self, instance_id: int, message: FromHost) -> None:
         host = self._hosts[instance_id]
         if isinstance(message, AttemptEnded | Progressed | Checkpointed):
-            # Code in a host must not report anything of attempts in other hosts.
-            if message.attempt_id not in host.running:
+            if not _is_of(host, message):
                 return
-            if isinstance(message, AttemptEnded):
-                host.running.discard(message.attempt_id)
-                host.journals.pop(message.attempt_id, None)
+        elif isinstance(message, Asleep | Awake | SleepFailed):
+            self._post(_turned(instance_id, message))
+            return
         match message:
             case AttemptEnded(failure=failure) if failure is not None:
                 failure = self._or_out_of_memory(host, failure)
@@ -245,12 +244,6 @@ class EngineHosts:
                 self._checkpointed(host, message)
             case Loaded(capacity, load_s, libraries, asleep_mib):
                 self._post(e.HostLoaded(instance_id, capacity, load_s, libraries, asleep_mib))
-            case Asleep():
-                self._post(e.HostAsleep(instance_id))
-            case Awake(wake_s=wake_s):
-                self._post(e.HostAwake(instance_id, wake_s))
-            case SleepFailed(failure=failure):
-                self._post(e.HostSleepFailed(instance_id, failure))
             case LoadFailed(failure=failure):
                 failure = self._or_out_of_memory(host, failure)
                 self._post(e.HostLoadFailed(instance_id, failure))
@@ -296,6 +289,28 @@ class EngineHosts:
         task = asyncio.get_running_loop().create_task(work)
         host.tasks.add(task)
         task.add_done_callback(host.tasks.discard)
+
+
+def _is_of(host: EngineHost, message: AttemptEnded | Progressed | Checkpointed) -> bool:
+    """Whether a message is of an attempt that runs in this host, and then takes its end from it.
+
+    Code in a host must not report anything of attempts in other hosts.
+    """
+    if message.attempt_id not in host.running:
+        return False
+    if isinstance(message, AttemptEnded):
+        host.running.discard(message.attempt_id)
+        host.journals.pop(message.attempt_id, None)
+    return True
+
+
+def _turned(instance_id: int, message: Asleep | Awake | SleepFailed) -> e.Event:
+    match message:
+        case Asleep():
+            return e.HostAsleep(instance_id)
+        case Awake(wake_s=wake_s):
+            return e.HostAwake(instance_id, wake_s)
+    return e.HostSleepFailed(instance_id, message.failure)
 
 
 def _not_started(engine: str, error: OSError) -> FailureReport:
