@@ -59,8 +59,8 @@ TO_HOST: dict[str, frames.ToHost] = {
     "cancel": frames.Cancel(attempt_id="ns-a/0a/3"),
     "release": frames.Release(attempt_id="ns-a/0a/4"),
     "close": frames.Close(),
-    "sleep": frames.Sleep(),
-    "wake": frames.Wake(),
+    "sleep": frames.FallAsleep(),
+    "wake": frames.WakeUp(),
     "listen": frames.ListenForCalls(socket="/run/calls.sock"),
 }
 FROM_HOST: dict[str, frames.FromHost] = {

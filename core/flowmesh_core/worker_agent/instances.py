@@ -212,7 +212,7 @@ class Instances:
             return False
         if self._open(spec.signature, spec) is not None:
             return True
-        self._make_room(self._idle_by_use(), spec)
+        self._free_idle_memory(self._idle_by_use(), spec)
         return False
 
     def too_large_beside_pinned(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
@@ -290,7 +290,7 @@ class Instances:
 
     def _free_memory(self, attempt: Attempt) -> None:
         idle = self._idle_by_use()
-        if self._make_room(idle, attempt.assignment):
+        if self._free_idle_memory(idle, attempt.assignment):
             return
         if self._out.now_s - attempt.queued_s >= STARVED_S:
             on_devices = self._devices(attempt.assignment) > 0
@@ -307,9 +307,9 @@ class Instances:
     def _free_memory_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
         spared = {*self.prewarmed, *needed}
         idle = [i for i in self._closable() if i.signature not in spared]
-        self._make_room(sorted(idle, key=lambda i: i.last_used_s), spec, spared)
+        self._free_idle_memory(sorted(idle, key=lambda i: i.last_used_s), spec, spared)
 
-    def _make_room(
+    def _free_idle_memory(
         self,
         idle: list[Instance],
         wanted: Assignment | PrewarmSpec,

@@ -105,10 +105,9 @@ class SleepingInstances:
 
     def begin(self, instance: Instance) -> bool:
         """Has an idle instance fall asleep; returns False where host memory is short."""
-        if not self._has_room(instance, ()):
+        if not self._fits(instance, ()):
             return False
-        if instance.awake.devices:
-            self._reserve(instance, _awake_again(instance))
+        self._reserve(instance, self.woken(instance))
         instance.move(InstanceState.FALLING_ASLEEP)
         self._out.add(SleepHost(instance.id))
         self._out.add(SetTimer((TIMER, str(instance.id)), self._out.now_s + WITHIN_S))
@@ -125,7 +124,7 @@ class SleepingInstances:
             None if closing all that are asleep would not suffice.
         """
         others = [one for one in self.oldest_first() if one.key != spared]
-        return others[0] if others and self._has_room(instance, others) else None
+        return others[0] if others and self._fits(instance, others) else None
 
     def fell_asleep(self, instance: Instance) -> None:
         """Frees the memory of an instance that is asleep now."""
@@ -137,12 +136,15 @@ class SleepingInstances:
         instance.move(InstanceState.ASLEEP)
 
     def woken(self, instance: Instance) -> Reservation:
-        """Returns what an instance that is asleep reserves once it is woken."""
-        return _awake_again(instance)
+        """Returns what an instance reserves from its first sleep on while it is awake."""
+        awake = instance.awake
+        if awake.devices:
+            return Reservation(awake.memory_mib, awake.devices, instance.asleep_mib)
+        return awake
 
     def wake(self, instance: Instance) -> None:
         """Wakes an instance; the caller has seen to it that its memory is free."""
-        self._reserve(instance, _awake_again(instance))
+        self._reserve(instance, self.woken(instance))
         instance.move(InstanceState.WAKING)
         self._out.add(WakeHost(instance.id))
         self._out.add(SetTimer((TIMER, str(instance.id)), self._out.now_s + WITHIN_S))
@@ -167,13 +169,12 @@ class SleepingInstances:
     def _answered(self, instance: Instance) -> None:
         self._out.add(ClearTimer((TIMER, str(instance.id))))
 
-    def _has_room(self, instance: Instance, closed: Sequence[Instance]) -> bool:
+    def _fits(self, instance: Instance, closed: Sequence[Instance]) -> bool:
         freed_mib = _host_mib(instance) + sum(map(_host_mib, closed))
         if self.used_mib - freed_mib + instance.asleep_mib > self._limit_mib:
             return False
         released = [instance.reservation, *(one.reservation for one in closed)]
-        falling = _awake_again(instance) if instance.awake.devices else instance.awake
-        return self._memory.fits(falling, released)
+        return self._memory.fits(self.woken(instance), released)
 
     def _reserve(self, instance: Instance, reservation: Reservation) -> None:
         self._memory.release(instance.reservation)
@@ -188,14 +189,6 @@ def hangs(instance: Instance) -> FailureReport:
         f"the host of {instance.engine} was {instance.state.value} for {WITHIN_S:.0f} s",
         detail=instance.last_lines(),
     )
-
-
-def _awake_again(instance: Instance) -> Reservation:
-    """Returns what it reserves from its first sleep on while it is awake."""
-    awake = instance.awake
-    if awake.devices:
-        return Reservation(awake.memory_mib, awake.devices, instance.asleep_mib)
-    return awake
 
 
 def _host_mib(instance: Instance) -> int:

@@ -34,6 +34,7 @@ from flowmesh_worker.ipc.frames import (
     Awake,
     Cancel,
     Close,
+    FallAsleep,
     FromHost,
     HostUsage,
     ListenForCalls,
@@ -44,12 +45,11 @@ from flowmesh_worker.ipc.frames import (
     Progressed,
     Release,
     RunAttempt,
-    Sleep,
     SleepFailed,
     Start,
     Stop,
     ToHost,
-    Wake,
+    WakeUp,
 )
 
 _PROGRESS_EVERY_S = 0.25
@@ -122,7 +122,7 @@ class HostServer:
             case ListenForCalls():
                 listening = self._listen(Path(message.socket))
                 self._listening = asyncio.get_running_loop().create_task(listening)
-            case Sleep() | Wake():
+            case FallAsleep() | WakeUp():
                 turning = self._turn(message)
                 self._sleeping = asyncio.get_running_loop().create_task(turning)
             case Close():
@@ -178,10 +178,10 @@ class HostServer:
         asleep_mib = int(getattr(engine, "asleep_mib", 0)) if start.sleeps else 0
         self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries, asleep_mib))
 
-    async def _turn(self, message: Sleep | Wake) -> None:
+    async def _turn(self, message: FallAsleep | WakeUp) -> None:
         """Has the engine sleep or wake."""
         engine: Any = self._engine
-        sleeps = isinstance(message, Sleep)
+        sleeps = isinstance(message, FallAsleep)
         began = time.perf_counter()
         try:
             await (engine.sleep() if sleeps else engine.wake())

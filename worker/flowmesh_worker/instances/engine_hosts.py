@@ -33,6 +33,7 @@ from flowmesh_worker.ipc.frames import (
     AttemptEnded,
     Awake,
     Checkpointed,
+    FallAsleep,
     FromHost,
     HostInput,
     ListenForCalls,
@@ -40,11 +41,10 @@ from flowmesh_worker.ipc.frames import (
     LoadFailed,
     Progressed,
     RunAttempt,
-    Sleep,
     SleepFailed,
     Start,
     ToHost,
-    Wake,
+    WakeUp,
 )
 from flowmesh_worker.ipc.host_directory import remove_host_folder, socket_folder
 
@@ -186,8 +186,8 @@ class EngineHosts:
             return
         if isinstance(message, RunAttempt):
             host.running.add(message.attempt_id)
-        elif isinstance(message, Sleep | Wake):
-            host.is_asleep = isinstance(message, Sleep)
+        elif isinstance(message, FallAsleep | WakeUp):
+            host.is_asleep = isinstance(message, FallAsleep)
         host.process.send(message)
 
     def close(self, instance_id: int, within_s: float) -> None:

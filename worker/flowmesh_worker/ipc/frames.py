@@ -84,7 +84,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
         engine: its name; ``loads`` is its class as ``module:attribute``.
         components: the components to load, by port.
         mixed: the ports whose components come with each attempt instead.
-        sleeps: whether the host may be told to fall asleep.
+        sleeps: whether the host may be asked to fall asleep.
     """
 
     engine: str
@@ -138,11 +138,11 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """Close the engine and exit."""
 
 
-class Sleep(msgspec.Struct, frozen=True, array_like=True, tag="sleep"):
+class FallAsleep(msgspec.Struct, frozen=True, array_like=True, tag="sleep"):
     """Free the devices and keep the process and the weights; nothing runs in the host."""
 
 
-class Wake(msgspec.Struct, frozen=True, array_like=True, tag="wake"):
+class WakeUp(msgspec.Struct, frozen=True, array_like=True, tag="wake"):
     """Take the devices' memory back."""
 
 
@@ -183,7 +183,7 @@ class Asleep(msgspec.Struct, frozen=True, array_like=True, tag="asleep"):
 
 
 class Awake(msgspec.Struct, frozen=True, array_like=True, tag="awake"):
-    """The host accepts attempts again, ``wake_s`` after it was told to wake."""
+    """The host accepts attempts again, ``wake_s`` after it was asked to."""
 
     wake_s: float
 
@@ -236,7 +236,16 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
 
 
 ToHost = (
-    Prepare | Start | RunAttempt | Stop | Cancel | Release | Close | Sleep | Wake | ListenForCalls
+    Prepare
+    | Start
+    | RunAttempt
+    | Stop
+    | Cancel
+    | Release
+    | Close
+    | FallAsleep
+    | WakeUp
+    | ListenForCalls
 )
 FromHost = (
     Prepared
