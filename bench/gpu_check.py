@@ -3,9 +3,11 @@
 ``make gpu-check``, on any machine with an NVIDIA GPU: each engine runs once on a small model. The
 table compares its joules by the device's counter with power samples integrated over the same span,
 and shows the peak of device memory. Loading is timed three times: fetched, from the local cache,
-and already loaded. Then the same requests are answered in different company, which must make no
-difference in batch-invariant mode (``batch_invariance``). Engines that cannot run here are named
-with the reason. ``--on-cpu`` rehearses it without a GPU and says so; its joules are estimates.
+and already loaded. Two engines that do not fit the device together take turns (``switches``): each
+sleeps while the other works. Then the same requests are answered in different company, which must
+make no difference in batch-invariant mode (``batch_invariance``). Engines that cannot run here are
+named with the reason. ``--on-cpu`` rehearses it without a GPU and says so; its joules are
+estimates.
 """
 
 import argparse
@@ -23,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from batch_invariance import AnswerRows, Comparison, Row, compare, page
 
 from flowmesh_worker.shape import find_devices, nvml
@@ -34,6 +37,8 @@ ROWS = [
     for b in range(3, 7)
 ]
 SAMPLE_S = 0.05
+TURNS_SHARE = 0.6
+"""Of the device's memory, for each of two engines that take turns."""
 _TIMEOUT_S = 1200
 _MIB = 1 << 20
 PROMPT = "Q: {{ q }}\nA:"
@@ -315,6 +320,79 @@ def loads(folder: Path, model: str, dtype: str, samples: Samples) -> dict[str, f
     return {"fetched": first, "from the local cache": again, "already loaded": there}
 
 
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One step of a workflow on an engine for which another one made room, or that was there.
+
+    Attributes:
+        seconds: of the whole step; ``load_s`` the part until its engine took work.
+        used_mib: device memory at its peak.
+        same: whether its answers are those that its engine gave first.
+    """
+
+    seconds: float
+    load_s: float
+    used_mib: int
+    same: bool = True
+
+
+def switches(
+    folder: Path, models: tuple[str, str], dtype: str, engine_mib: int, samples: Samples
+) -> list[Switch]:
+    """Asks two engines of ``engine_mib`` in turns, on a device that has room for one of them.
+
+    The first two steps start the engines; in the others one falls asleep and the other wakes.
+    """
+    found: list[Switch] = []
+    answers: dict[int, list[Row]] = {}
+    with _serving(folder):
+        for turn in range(6):
+            which = turn % 2
+            step = {
+                "name": "go",
+                "uses": "llm.generate",
+                "inputs": {"model": "inputs.base", "rows": "inputs.rows"},
+                "with": {
+                    "prompt": PROMPT,
+                    "maxTokens": 16,
+                    "seed": 1,
+                    "dtype": dtype,
+                    "engine": {"maxModelLen": 1024 if which else 512},
+                },
+                "resources": {"memory": f"{engine_mib}Mi"},
+            }
+            answer = _succeeded(folder, models[which], [step], ROWS, outputs={"rows": "go.rows"})
+            (status,) = [s for s in answer["steps"] if s["path"] == "go"]
+            (line,) = [
+                r for r in _fmesh(folder, "receipt", answer["uid"])["lines"] if r["step"] == "go"
+            ]
+            head = _fmesh(folder, "outputs", f"{answer['uid']}/rows", "--head", str(len(ROWS)))
+            rows = list(head["rows"]["rows"])
+            took_s = status["ended_s"] - status["started_s"]
+            found.append(
+                Switch(
+                    seconds=round(took_s, 2),
+                    load_s=round(took_s - line["run_s"], 2),
+                    used_mib=samples.peak_mib(status["started_s"], status["ended_s"]),
+                    same=answers.setdefault(which, rows) == rows,
+                )
+            )
+    return found
+
+
+def _switch_page(found: Sequence[Switch]) -> list[str]:
+    lines = [
+        "| step | until its engine took work, s | whole step, s | peak device MiB | same answers |"
+    ]
+    lines.append("| --- " * 5 + "|")
+    names = ("first engine starts", "second starts, first sleeps")
+    for number, one in enumerate(found):
+        name = names[number] if number < len(names) else "one wakes, the other sleeps"
+        same = "yes" if one.same else "NO"
+        lines.append(f"| {name} | {one.load_s} | {one.seconds} | {one.used_mib} | {same} |")
+    return lines
+
+
 @contextmanager
 def _serving(folder: Path) -> Iterator[None]:
     up = subprocess.Popen(
@@ -338,8 +416,16 @@ def _down(folder: Path) -> bool:
     return not isinstance(answer, list) or not answer
 
 
-def report(where: str, model: str, dtype: str) -> str:
-    """Runs everything; returns a page of Markdown."""
+def report(where: str, model: str, other: str, dtype: str, engine_mib: int) -> str:
+    """Runs everything; returns a page of Markdown.
+
+    Args:
+        where: the device, in words.
+        model: a built-in name or a folder.
+        other: another one, for the switch between two.
+        dtype: to run in.
+        engine_mib: memory of each of the two engines that take turns.
+    """
     lines = [f"`{model}` in {dtype} on {where}.", ""]
     skipped: list[str] = []
     head = ("engine", "run, s", "joules by counter", "joules integrated", "peak device MiB")
@@ -368,12 +454,20 @@ def report(where: str, model: str, dtype: str) -> str:
                 )
         times = loads(folder, model, dtype, samples)
         try:
+            turns = _switch_page(
+                switches(folder, (model, other or model), dtype, engine_mib, samples)
+            )
+        except RuntimeError as e:
+            skipped.append(f"two engines in turns: failed: {e}")
+            turns = []
+        try:
             company = page(compare_company(folder, model, dtype))
         except RuntimeError as e:
             skipped.append(f"the same requests in different company: failed: {e}")
             company = []
     lines += ["", "One token with transformers, loading included: "]
     lines[-1] += ", ".join(f"{k} {v} s" for k, v in times.items()) + "."
+    lines += ["", f"Two engines of {engine_mib} MiB in turns:", "", *turns]
     lines += ["", *company]
     lines += ["", *(f"- skipped: {s}" for s in skipped)]
     return "\n".join(lines) + "\n"
@@ -383,6 +477,9 @@ def main() -> int:
     """Prints the page; returns 2 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=MODEL, help="a built-in name or a folder")
+    parser.add_argument(
+        "--other-model", default="", help="for the switch between two (default: the same again)"
+    )
     parser.add_argument("--dtype", default="", help="default: bfloat16 on a GPU, float32 on a CPU")
     parser.add_argument("--on-cpu", action="store_true", help="rehearse without a GPU")
     arguments = parser.parse_args()
@@ -396,7 +493,9 @@ def main() -> int:
         return 2
     where = f"{devices.count} x {devices.device_class}" if devices else "a CPU: a rehearsal"
     dtype = arguments.dtype or ("bfloat16" if devices else "float32")
-    print(report(where, arguments.model, dtype))
+    total_mib = devices.memory_mib if devices else int(psutil.virtual_memory().total * 0.8) // _MIB
+    engine_mib = int(total_mib * TURNS_SHARE)
+    print(report(where, arguments.model, arguments.other_model, dtype, engine_mib))
     return 0
 
 

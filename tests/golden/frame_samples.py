@@ -39,6 +39,7 @@ TO_HOST: dict[str, frames.ToHost] = {
         signature_params={"maxModelLen": 2048},
         scratch="scratch",
         mixed=("adapter",),
+        sleeps=True,
     ),
     "run": frames.RunAttempt(
         attempt_id="ns-a/0a/1",
@@ -58,11 +59,16 @@ TO_HOST: dict[str, frames.ToHost] = {
     "cancel": frames.Cancel(attempt_id="ns-a/0a/3"),
     "release": frames.Release(attempt_id="ns-a/0a/4"),
     "close": frames.Close(),
+    "sleep": frames.FallAsleep(),
+    "wake": frames.WakeUp(),
     "listen": frames.ListenForCalls(socket="/run/calls.sock"),
 }
 FROM_HOST: dict[str, frames.FromHost] = {
     "prepared": frames.Prepared(error="no module named x"),
-    "loaded": frames.Loaded(capacity=8, load_s=2.5, libraries={"vllm": "0.27.1"}),
+    "loaded": frames.Loaded(capacity=8, load_s=2.5, libraries={"vllm": "0.27.1"}, asleep_mib=1100),
+    "asleep": frames.Asleep(),
+    "awake": frames.Awake(wake_s=0.75),
+    "sleep failed": frames.SleepFailed(failure=FAILURE),
     "load failed": frames.LoadFailed(failure=FAILURE),
     "progressed": frames.Progressed(attempt_id="ns-a/0a/5", done=1.5, total=2.5, unit="rows"),
     "checkpointed": frames.Checkpointed(

@@ -142,6 +142,8 @@ INSTANCE = EngineInstanceState(
     memory_mib=8192,
     load_s=12.5,
     silent_s=3.5,
+    asleep=True,
+    wake_s=0.75,
 )
 COMPONENT = Component(digest=digest(11), tier="disk", size_bytes=2_000_000)
 CHECKPOINT = Checkpoint(

@@ -40,6 +40,7 @@ class HostSettings:
         scratch: an empty directory that is removed with the host.
         mixed: the mixable ports that this instance's actions use (``adapter``); each action
             brings its own artifact there.
+        sleeps: whether the engine may be put asleep; see ``Sleeps``.
     """
 
     devices: tuple[int, ...]
@@ -48,6 +49,7 @@ class HostSettings:
     signature_params: Mapping[str, Any]
     scratch: Path
     mixed: frozenset[str] = frozenset()
+    sleeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +335,26 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Frees all resources; the host exits afterwards."""
+        ...
+
+
+class Sleeps(Protocol):
+    """A further face of an engine: it can free its devices and keep its process and its weights.
+
+    An engine that has these too is put asleep in place of being closed, where its worker has the
+    host memory. Nothing runs in it from ``sleep`` to the end of ``wake``; then its results are what
+    they were.
+    """
+
+    asleep_mib: int
+    """Host memory of its processes while it is asleep, known once it is loaded; 0 if it cannot."""
+
+    async def sleep(self) -> None:
+        """Frees the devices; on a CPU what it can do without. An exception ends the instance."""
+        ...
+
+    async def wake(self) -> None:
+        """Takes the memory back. An exception ends the instance."""
         ...
 
 

@@ -37,6 +37,7 @@ class WorkerSettings:
             that of the pod whose token it has.
         token: presented when joining; ``token_file``, if given, is read at each connection.
         memory_mib: host memory that engine instances may reserve.
+        sleep_mib: the part of it that instances may take while they are asleep; 0 has none sleep.
         price_nanousd_per_hour: of the whole worker.
         price_estimated: whether the price is an estimate.
         spot: whether the provider may take the machine away at any time.
@@ -58,6 +59,7 @@ class WorkerSettings:
     store_ca: Path | None = None
     store_grace_s: float = DEFAULT_GRACE_S
     memory_mib: int = 4096
+    sleep_mib: int = 2048
     cpus: int = 1
     price_nanousd_per_hour: int = 0
     price_estimated: bool = True
@@ -99,6 +101,7 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
     except ValueError as e:
         parser.error(str(e))
     price = a.price_usd_per_hour
+    memory_mib = a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB
     name = a.name or f"{a.pool}-{os.uname().nodename}-{os.getpid()}"
     return WorkerSettings(
         gateway=a.gateway.rstrip("/"),
@@ -111,7 +114,8 @@ def parse_settings(arguments: Sequence[str] | None = None) -> WorkerSettings:
         gateway_ca=a.gateway_ca,
         store_ca=a.store_ca,
         store_grace_s=a.store_grace,
-        memory_mib=a.memory_mib or int(psutil.virtual_memory().total * 0.8) // _MIB,
+        memory_mib=memory_mib,
+        sleep_mib=memory_mib // 2 if a.sleep_mib is None else a.sleep_mib,
         cpus=a.cpus or os.cpu_count() or 1,
         price_nanousd_per_hour=nano_usd(price or "0"),
         price_estimated=price is None or a.price_estimated,
@@ -155,6 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--pool", default="local", help="the pool it belongs to")
     add("--token-file", type=Path, help=f"file with the token (default: ${TOKEN_VARIABLE})")
     add("--memory-mib", type=int, default=0, help="host memory for engines (default: 80%%)")
+    sleep_help = "part of it for engines that are asleep; 0 has none sleep (default: half)"
+    add("--sleep-mib", type=int, metavar="MIB", help=sleep_help)
     add("--cpus", type=int, default=0, help="CPU threads (default: all)")
     add("--price-usd-per-hour", help="price of the whole worker")
     add("--price-estimated", action="store_true", help="the price is typical, not billed")

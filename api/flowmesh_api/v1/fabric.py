@@ -89,6 +89,10 @@ class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
         memory_mib: its reservation.
         load_s: how long loading took; 0 while it goes on.
         silent_s: seconds since the last heartbeat, where that is longer than usual; else 0.
+        asleep: whether it is asleep, or falls asleep: it has its process and its weights, in host
+            memory, and has freed its devices. Its ``state`` is ``closing`` then, since nothing may
+            join it before it has been woken.
+        wake_s: how long its last wake took; absent before the first.
     """
 
     signature: Digest
@@ -98,6 +102,8 @@ class EngineInstanceState(msgspec.Struct, frozen=True, gc=False):
     memory_mib: int
     load_s: float = 0.0
     silent_s: float = 0.0
+    asleep: bool | msgspec.UnsetType = msgspec.UNSET
+    wake_s: float | msgspec.UnsetType = msgspec.UNSET
 
 
 class Component(msgspec.Struct, frozen=True, gc=False):

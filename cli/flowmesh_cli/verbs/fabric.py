@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from flowmesh_api.v1.fabric import CachePolicy, WorkerStatus
+from flowmesh_api.v1.fabric import CachePolicy, EngineInstanceState, WorkerStatus
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -156,9 +156,13 @@ def delete_policy(name: str, *, place: Target, as_json: bool) -> None:
         terminal.text(f"cache policy {name} is deleted")
 
 
+def _state(instance: EngineInstanceState) -> str:
+    return "asleep" if instance.asleep else instance.state
+
+
 def _row(worker: WorkerStatus) -> list[str]:
     shape = worker.shape
-    instances = ", ".join(f"{one.engine} ({one.state})" for one in worker.instances)
+    instances = ", ".join(f"{one.engine} ({_state(one)})" for one in worker.instances)
     return [
         shape.name,
         worker.state,

@@ -33,7 +33,7 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
         idle = "ready" if state.takes_work(worker) else "cordoned"
         doing = "busy" if worker.attempts else idle
         count[pool, "draining" if worker.draining else doing] += 1
-        instances.update((pool, one.state) for one in worker.instances)
+        instances.update((pool, "asleep" if i.asleep else i.state) for i in worker.instances)
         estimated = str(worker.shape.price_estimated).lower()
         prices[pool, estimated] = worker.shape.price_nanousd_per_hour / NANO_PER_USD
     yield gauges(
@@ -98,8 +98,20 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
         [([pool], count) for pool, count in state.figures.untrusted_results.items()],
     )
     yield counters(
+        "flowmesh_engine_wakes",
+        "Engine instances that were asleep and have woken, by pool.",
+        ["pool"],
+        [((pool,), count) for pool, (count, _) in state.figures.wakes.items()],
+    )
+    yield counters(
+        "flowmesh_engine_wake_seconds",
+        "Seconds that their wakes took.",
+        ["pool"],
+        [((pool,), seconds) for pool, (_, seconds) in state.figures.wakes.items()],
+    )
+    yield counters(
         "flowmesh_reports_not_learned",
-        "Reports of workers that are not credible, by pool and figure: run, load or memory.",
+        "Reports of workers that are not credible, by pool and figure: run, load, wake or memory.",
         ["pool", "figure"],
         state.figures.not_learned.items(),
     )

@@ -131,7 +131,7 @@ class StepCosts:
         self._prices: dict[str, int] = {}
         self.busy: defaultdict[tuple[str, ...], SecondsRange] = defaultdict(SecondsRange)
         for worker in state.workers.values():
-            self._opened |= {(worker.name, i.signature) for i in worker.instances}
+            self._opened |= {(worker.name, i.signature) for i in worker.instances if not i.asleep}
 
     @property
     def nanousd_per_s(self) -> float:

@@ -12,9 +12,9 @@ def prewarm_plan(
 ) -> dict[str, tuple[Digest, ...]]:
     """Returns worker → signatures that it should prewarm, the most frequent ones first.
 
-    A signature goes to the worker of its preferred pool that has its instance, or to the one with
-    the most free memory; one that fits no worker is left out. A worker that takes no work gets
-    none.
+    A signature goes to the worker of its preferred pool that has its instance, or where that is
+    asleep, or to the one with the most free memory; one that fits no worker is left out. A worker
+    that takes no work gets none.
 
     Args:
         workers: the connected ones.
@@ -26,12 +26,12 @@ def prewarm_plan(
     for one in sorted(warm, key=lambda one: (one.gap_s, one.info.signature)):
         signature, mib = one.info.signature, one.info.requirement.memory_mib
         able = [
-            (signature in w.instances, free_mib[w.name], w.name)
+            (signature in w.instances, signature in w.asleep, free_mib[w.name], w.name)
             for w in workers
             if w.name in found and w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
         ]
         if able:
-            _, _, name = max(able)
+            *_, name = max(able)
             free_mib[name] -= mib
             found[name].append(signature)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}

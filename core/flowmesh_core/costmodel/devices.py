@@ -20,6 +20,8 @@ class DeviceRates:
         load_bytes_per_s: weights from disk (page cache warm) to the device.
         process_s: an engine process with components until it loads.
         capture_s: what engines on vLLM take besides: compilation and graph capture.
+        wake_bytes_per_s: weights of an engine that is asleep, from host memory to the device;
+            infinite where they never left it.
         host_scale: speed of host-side work (rows, bytes) relative to the reference CPU.
     """
 
@@ -31,6 +33,7 @@ class DeviceRates:
     load_bytes_per_s: float
     process_s: float
     capture_s: float
+    wake_bytes_per_s: float
     host_scale: float = 1.0
 
 
@@ -49,6 +52,7 @@ def _gpu(bandwidth_gb_s: float, efficiency: float, tflops: float, use: float) ->
         load_bytes_per_s=3e9,  # 8B in bfloat16: 2.7 to 3.6 s cached, 5 to 13 s from a local disk
         process_s=12.0,
         capture_s=20.0,  # with a warm compile cache
+        wake_bytes_per_s=1e10,  # 8B on an A100: 2.2 s (vLLM pull request 48337); half on PCIe 5
     )
 
 
@@ -64,6 +68,7 @@ CPU = DeviceRates(
     load_bytes_per_s=2e8,
     process_s=6.0,  # llm.embed 4.5 s and train.sft 5.4 s alone (docs/benchmarks.md)
     capture_s=16.0,  # vLLM was ready after 13.5 s alone, after 45 to 57 s on a busy machine
+    wake_bytes_per_s=float("inf"),
 )
 
 UNKNOWN_GPU = _gpu(864, 0.75, 362, 0.40)
@@ -119,6 +124,8 @@ UNIT_S: dict[str, float] = {
 """
 HOST_START_S = 0.7
 """Seconds until an engine process without components takes work."""
+WAKE_S = 0.1
+"""Fixed seconds of a wake: messages to the engine's processes, and mapping the memory."""
 ACTION_S = 0.03
 """Fixed seconds of an action: reading its inputs, writing its outputs."""
 TRAINER_S = 7.0

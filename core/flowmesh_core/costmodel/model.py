@@ -210,6 +210,15 @@ class CostModel:
                 return guess * exp(found.load_log)
         return guess
 
+    def wake_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
+        """Returns the seconds until an engine that is asleep takes work."""
+        guess = prior.wake_seconds(device_class, component_bytes)
+        for level in _wake_levels(key, device_class):
+            found = self.learned.get(level)
+            if found is not None:
+                return guess * exp(found.load_log)
+        return guess
+
     def observations(self, key: CostKey, device_class: str, component_bytes: int) -> int:
         """Returns how often this signature itself was observed on this device class."""
         found = self.learned.get(_levels(key, device_class, component_bytes)[0])
@@ -297,6 +306,23 @@ class CostModel:
         """Learns how long an engine took from its start until it took work."""
         self._learn_load(key, device_class, component_bytes, load_s, LOAD_PACE)
 
+    def observe_wake(
+        self, key: CostKey, device_class: str, component_bytes: int, wake_s: float
+    ) -> None:
+        """Learns how long an engine that was asleep took until it took work."""
+        if not isfinite(wake_s) or wake_s <= 0.0:
+            return
+        guess = prior.wake_seconds(device_class, component_bytes)
+        seen = log(max(LOAD_RATIO_MIN, min(1.0 / LOAD_RATIO_MIN, wake_s / guess)))
+        for level in reversed(_wake_levels(key, device_class)):
+            learned = self.learned.pop(level, None)
+            step = LOAD_PACE if learned is not None else 1.0
+            self.learned[level] = learned = learned or FittedModel(PriorFit())
+            learned.load_count += 1
+            learned.load_log += step * (seen - learned.load_log)
+        if len(self.learned) > SIGNATURES_MAX:
+            del self.learned[next(iter(self.learned))]
+
     def _learn_load(
         self, key: CostKey, device_class: str, component_bytes: int, load_s: float, pace: float
     ) -> None:
@@ -360,6 +386,11 @@ def _levels(key: CostKey, device_class: str, component_bytes: int) -> tuple[Leve
         (device_class, key.engine, size),
         (device_class, key.engine),
     )
+
+
+def _wake_levels(key: CostKey, device_class: str) -> tuple[Level, Level]:
+    """The names of what is learned of wakes, finest first: bytes explain the rest of them."""
+    return (device_class, key.engine, "wake", key.signature), (device_class, key.engine, "wake")
 
 
 def _finer(coarser: FittedModel | None) -> FittedModel:

@@ -13,6 +13,7 @@ from flowmesh_core.costmodel.devices import (
     HOST_START_S,
     TRAINER_S,
     UNIT_S,
+    WAKE_S,
     DeviceRates,
     rates_of,
 )
@@ -97,6 +98,11 @@ def load_seconds(engine: str, device_class: str, component_bytes: int) -> float:
     rates = rates_of(device_class)
     capture_s = rates.capture_s if engine.startswith("llm.") and engine != "llm.embed" else 0.0
     return rates.process_s + capture_s + component_bytes / rates.load_bytes_per_s
+
+
+def wake_seconds(device_class: str, component_bytes: int) -> float:
+    """Returns the prior seconds until an engine that is asleep takes work."""
+    return WAKE_S + component_bytes / rates_of(device_class).wake_bytes_per_s
 
 
 def size_class(component_bytes: int) -> int:

@@ -76,6 +76,8 @@ class WorkerView:
         replicas: replicas of services that are loaded or to be loaded here: it is busy.
         serves: whether it can hold any.
         replica_memory_mib: memory that is reserved for them, whatever they do.
+        asleep: signatures whose engine instance is asleep here: it is woken where one would be
+            started, and needs its memory back for that.
     """
 
     shape: WorkerShape
@@ -87,6 +89,7 @@ class WorkerView:
     replicas: int = 0
     serves: bool = False
     replica_memory_mib: int = 0
+    asleep: Collection[Digest] = frozenset()
 
     @property
     def name(self) -> str:

@@ -163,6 +163,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     near = dict.fromkeys(worker.local_digests, Tier.DISK)
     near.update({c.digest: Tier(c.tier) for c in worker.components})
     total = worker.shape.device_memory_mib * worker.shape.devices
+    asleep = frozenset(i.signature for i in worker.instances if i.asleep)
     return WorkerView(
         worker.shape,
         instances,
@@ -173,6 +174,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         serving.count(worker) if pinned else 0,
         worker.serves,
         sum(pinned.values()),
+        asleep,
     )
 
 

@@ -9,11 +9,13 @@ from collections.abc import Iterable
 
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.costmodel.regression import LEAST_S
+from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.cycle import slowdown
 from flowmesh_core.protocol.messages import AttemptEnd, EngineInstanceState
+from flowmesh_core.units import Digest
 
 FACTOR = 10.0
 ESTIMATE_FROM = 4
@@ -47,7 +49,8 @@ def attempt_succeeded(
         state.figures.not_learned[worker.shape.pool, "run"] += 1
         return
     alone_s = usage.run_s / _slowdown(worker, attempt, now_s)
-    state.model.observe(key, spec.work, alone_s, usage.load_s, device_class, batch=batch)
+    load_s = 0.0 if _woken(worker, attempt.info.signature) else usage.load_s
+    state.model.observe(key, spec.work, alone_s, load_s, device_class, batch=batch)
     if attempt.predicted_s:
         state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
 
@@ -64,33 +67,59 @@ def _slowdown(worker: Worker, attempt: Attempt, now_s: float) -> float:
     return slowdown(worker.shape, (worker.busy_s - attempt.busy_from_s) / passed_s)
 
 
+def _woken(worker: Worker, signature: Digest) -> bool:
+    """Whether what an attempt waited for may have been a wake of its instance, and no load."""
+    return any(i.wake_s and i.signature == signature for i in worker.instances)
+
+
 def instances_loaded(
     state: State, worker: Worker, instances: Iterable[EngineInstanceState], now_s: float
 ) -> None:
-    """Learns how long the hosts that have become ready took to load."""
-    known = {instance.signature for instance in worker.instances if instance.load_s}
+    """Learns how long the hosts that have become ready took to load, or to wake."""
+    before = {instance.signature: instance for instance in worker.instances}
     began: dict[str, float] = {}
     for instance in instances:
         since_s = worker.loading_since_s.get(instance.signature)
-        if not instance.load_s:
+        if not instance.load_s or instance.state == "loading":
             began[instance.signature] = now_s if since_s is None else since_s
             continue
-        info = state.signatures.get(instance.signature)
-        if info is None or instance.signature in known:
+        info, known = state.signatures.get(instance.signature), before.get(instance.signature)
+        if info is None or instance.asleep:
             continue
-        key, device_class = CostKey.of(info), worker.shape.device_class
-        size = sum(size for _, size in info.components)
-        learned = state.model.learned_load_s(key, device_class, size)
         seen_s = None if since_s is None else now_s - since_s
-        if (
-            not learned
-            or _near(instance.load_s, learned)
-            or (seen_s is not None and _near(instance.load_s, seen_s))
-        ):
-            state.model.observe_load(key, device_class, size, instance.load_s)
-        else:
-            state.figures.not_learned[worker.shape.pool, "load"] += 1
+        if known is None or not known.load_s:
+            _loaded(state, worker, info, instance.load_s, seen_s)
+        elif (known.asleep or known.state == "loading") and isinstance(instance.wake_s, float):
+            _woke(state, worker, info, instance.wake_s, seen_s)
     worker.loading_since_s = began
+
+
+def _loaded(
+    state: State, worker: Worker, info: SignatureInfo, load_s: float, seen_s: float | None
+) -> None:
+    key, device_class = CostKey.of(info), worker.shape.device_class
+    size = sum(size for _, size in info.components)
+    learned = state.model.learned_load_s(key, device_class, size)
+    if not learned or _near(load_s, learned) or (seen_s is not None and _near(load_s, seen_s)):
+        state.model.observe_load(key, device_class, size, load_s)
+    else:
+        state.figures.not_learned[worker.shape.pool, "load"] += 1
+
+
+def _woke(
+    state: State, worker: Worker, info: SignatureInfo, wake_s: float, seen_s: float | None
+) -> None:
+    """Learns the seconds of a wake, which are often too few to be seen from here."""
+    key, device_class = CostKey.of(info), worker.shape.device_class
+    size = sum(size for _, size in info.components)
+    wakes = state.figures.wakes[worker.shape.pool]
+    wakes[0] += 1
+    expected_s = state.model.wake_s(key, device_class, size)
+    if _near(wake_s, expected_s) or (seen_s is not None and _near(wake_s, seen_s)):
+        wakes[1] += wake_s
+        state.model.observe_wake(key, device_class, size, wake_s)
+    else:
+        state.figures.not_learned[worker.shape.pool, "wake"] += 1
 
 
 def _run_is_credible(

@@ -87,7 +87,9 @@ class MachineCounters:
         untrusted_results: results that no subscriber accepted for its pool's trust, by pool.
         protocol_violations: messages of workers with dropped items, and results that are not what
             their identity says, by pool.
-        not_learned: reports that are not credible, by (pool, ``run``, ``load`` or ``memory``).
+        not_learned: reports that are not credible, by (pool, ``run``, ``load``, ``wake`` or
+            ``memory``).
+        wakes: by pool, engine instances that were asleep and have woken, and the seconds it took.
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.
         took_s: by pool, seconds from there to the end of the attempt.
@@ -109,6 +111,9 @@ class MachineCounters:
     untrusted_results: Counter[str] = field(default_factory=Counter)
     protocol_violations: Counter[str] = field(default_factory=Counter)
     not_learned: Counter[tuple[str, str]] = field(default_factory=Counter)
+    wakes: defaultdict[str, list[float]] = field(
+        default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
+    )
     batch: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_batches))
     waited_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
     took_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))

@@ -126,6 +126,14 @@ class SchedulingCycle:
             self._loads[key] = found
         return found
 
+    def open_s(self, group: ActionGroup, member: int) -> float:
+        """Returns the seconds to load an engine instance there, or to wake the one that sleeps."""
+        info, view = group.info, self.accounts[member].view
+        if group.isolate or info.signature not in view.asleep:
+            return self.load_s(group, member)
+        size = group.work.component_bytes
+        return self.model.wake_s(CostKey.of(info), view.shape.device_class, size)
+
     def instance_for(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
         """Returns a worker's engine instance for a group, or None where it has none.
 
@@ -159,7 +167,7 @@ class SchedulingCycle:
         """Lowers an instance's limit so that later actions do not make the one just placed late."""
         account = self.accounts[member]
         instance = account.instances[group.info.signature]
-        start_s = instance.view.load_remaining_s if instance.view else self.load_s(group, member)
+        start_s = instance.view.load_remaining_s if instance.view else self.open_s(group, member)
         one_s, more_s = self._growth(group, account, instance)
         spare_s = deadline_s - self.snapshot.now_s - start_s - one_s
         if spare_s >= more_s * instance.assigned:

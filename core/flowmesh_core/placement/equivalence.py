@@ -79,7 +79,8 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
                 if found is not None:
                     sites.append(found)
                 continue
-            key = (kind, busy[member], *tick.holders.tiers(digests, member))
+            asleep = info.signature in account.view.asleep
+            key = (kind, busy[member], asleep, *tick.holders.tiers(digests, member))
             known = cold.get(key)
             if known is not None:
                 known.members.append(member)
@@ -150,7 +151,7 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
     opened = account.instance(info)  # by this cycle
     instance = opened if opened is not None else account.new_instance(info)
     batch = _batch(tick, group, instance)
-    load_s = tick.load_s(group, member)
+    load_s = tick.open_s(group, member)
     return EquivalenceClass(
         [member],
         opened is not None,

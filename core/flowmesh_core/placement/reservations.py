@@ -30,7 +30,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
             barred = suspects_meet or not account.admits(group.code_tenant)
             if account.reserved or barred or account.view.name in group.excluded:
                 continue
-            load_s = tick.load_s(group, index)
+            load_s = tick.open_s(group, index)
             instances = _instances_to_close(account, group)
             if instances is None or waited_s < RESERVATION_PATIENCE_LOADS * load_s:
                 continue

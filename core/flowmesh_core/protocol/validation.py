@@ -8,6 +8,8 @@ how long ago they were assigned, are the gateway's checks.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from flowmesh_core.catalog.contract import PortKind
 from flowmesh_core.dataset.manifest import FORMAT, Manifest, dataset_digest
 from flowmesh_core.errors import BY_IDENTITY, FailureKind, IdentityError
@@ -222,11 +224,19 @@ def of_instances(instances: tuple[EngineInstanceState, ...]) -> MessageProblem |
             checks.digest("signature", instance.signature)
             or checks.one_of("state", instance.state, INSTANCE_STATES)
             or checks.number(instance, _INSTANCE)
+            or _wake(instance)
             or checks.text("engine", instance.engine)
         )
         if found is not None:
             return found.within(f"lanes[{n}]")
     return None
+
+
+def _wake(instance: EngineInstanceState) -> MessageProblem | None:
+    wake_s = instance.wake_s
+    if wake_s is msgspec.UNSET or 0 <= wake_s <= SECONDS_MAX:
+        return None
+    return checks.outside("wake_s", wake_s, SECONDS_MAX)
 
 
 def of_components(components: tuple[Component, ...]) -> MessageProblem | None:

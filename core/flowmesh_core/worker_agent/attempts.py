@@ -21,6 +21,7 @@ from flowmesh_core.worker_agent.events import (
     AttemptFinished,
     AttemptProgressed,
     AttemptUsage,
+    HostAwake,
     HostExited,
     HostLoaded,
 )
@@ -182,6 +183,15 @@ class Attempts:
         if instance.state not in (InstanceState.STARTING, InstanceState.LOADING):
             return
         self._instances.loaded(instance, event)
+        self._run_loaded(instance)
+
+    def host_awake(self, instance: Instance, event: HostAwake) -> None:
+        """Does the same for an instance that was asleep and is awake now."""
+        if instance.state is InstanceState.WAKING:
+            self._instances.awake(instance, event)
+            self._run_loaded(instance)
+
+    def _run_loaded(self, instance: Instance) -> None:
         for _, _, attempt in instance.queue:
             if not attempt.ended:
                 attempt.load_s = self._out.now_s - attempt.queued_s

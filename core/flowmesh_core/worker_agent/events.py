@@ -134,16 +134,42 @@ class HostLoaded(msgspec.Struct, frozen=True, gc=False):
         capacity: attempts that the engine runs at once.
         load_s: seconds that loading took.
         libraries: versions, for provenance.
+        asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
     """
 
     instance_id: int
     capacity: int
     load_s: float
     libraries: Mapping[str, str] = {}
+    asleep_mib: int = 0
 
 
 class HostLoadFailed(msgspec.Struct, frozen=True, gc=False):
     """The engine could not be loaded; the process ends by itself."""
+
+    instance_id: int
+    failure: FailureReport
+
+
+class HostAsleep(msgspec.Struct, frozen=True, gc=False):
+    """The host of an instance has freed its device's memory, as ``SleepHost`` asked."""
+
+    instance_id: int
+
+
+class HostAwake(msgspec.Struct, frozen=True, gc=False):
+    """The host of an instance takes attempts again, as ``WakeHost`` asked.
+
+    Attributes:
+        wake_s: seconds that it took.
+    """
+
+    instance_id: int
+    wake_s: float
+
+
+class HostSleepFailed(msgspec.Struct, frozen=True, gc=False):
+    """A host could not fall asleep, or could not wake."""
 
     instance_id: int
     failure: FailureReport
@@ -286,6 +312,9 @@ Event = (
     | HostStarted
     | HostLoaded
     | HostLoadFailed
+    | HostAsleep
+    | HostAwake
+    | HostSleepFailed
     | HostExited
     | HostPrinted
     | HostSilent

@@ -21,6 +21,11 @@ fetches inputs | least recently used | as for an attempt, and no attempt waits |
 prewarm list first, then least recently used | as for an attempt |
 | an isolated attempt | its own instance | | the attempt has ended and nothing reads its files |
 
+An instance that may be closed falls asleep instead if its engine can sleep, what it leaves behind
+is enough, and there is host memory for its weights; for that, those that fell asleep first are
+closed (``sleep``). Where all idle instances asleep would not be enough, instances that are asleep
+may be closed too, before idle ones, the one that fell asleep first at first.
+
 "Idle" means loaded, not pinned, without work and without files that are being stored. The memory of
 a pinned instance stays reserved when its host dies (ADR 51). One instance closes at a
 time; the table is applied anew when it is gone, and whenever another becomes idle.
@@ -41,13 +46,19 @@ from collections.abc import Set as AbstractSet
 from flowmesh_core.errors import FailureKind
 from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSpec
 from flowmesh_core.units import Digest
-from flowmesh_core.worker_agent.events import AttemptFinished, HostExited, HostLoaded
+from flowmesh_core.worker_agent.events import (
+    AttemptFinished,
+    HostAwake,
+    HostExited,
+    HostLoaded,
+)
 from flowmesh_core.worker_agent.instructions import CloseHost, KillHost, ReleaseFiles, StartHost
-from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
+from flowmesh_core.worker_agent.memory_reservations import MemoryBudget, Reservation
 from flowmesh_core.worker_agent.outbox import Outbox
 from flowmesh_core.worker_agent.pinned_memory import PinnedMemory
 from flowmesh_core.worker_agent.ports import EngineFacts
 from flowmesh_core.worker_agent.reports import Reports, figure
+from flowmesh_core.worker_agent.sleep import SETTLED_S, SleepingInstances, hangs
 from flowmesh_core.worker_agent.standby import StandbyHosts
 from flowmesh_core.worker_agent.state import AgentState, Attempt, Instance
 from flowmesh_core.worker_agent.transitions import InstanceState
@@ -67,6 +78,10 @@ SILENT_MAX_S = 120.0
 _REVOKED = FailureReport(
     FailureKind.PREEMPTED.value, "its engine host had loaded a model that was revoked"
 )
+
+
+Step = tuple[Instance, Reservation | None]
+"""An idle instance, and what it still reserves once it is asleep; None where it is closed."""
 
 
 def _components(wanted: Assignment | PrewarmSpec) -> list[Digest]:
@@ -90,6 +105,7 @@ class Instances:
     Attributes:
         prewarmed: signatures of the prewarm list; their idle instances are closed last.
         pinned: the memory of replicas of services.
+        sleeping: those that are asleep.
     """
 
     def __init__(
@@ -100,6 +116,9 @@ class Instances:
         memory: MemoryBudget,
         standby: StandbyHosts,
         reports: Reports,
+        *,
+        sleep_mib: int,
+        asleep_device_mib: int,
     ) -> None:
         self._state = state
         self._out = out
@@ -109,11 +128,18 @@ class Instances:
         self._reports = reports
         self.prewarmed: Collection[Digest] = ()
         self.pinned = PinnedMemory(memory)
+        self.sleeping = SleepingInstances(
+            state,
+            out,
+            memory,
+            limit_mib=sleep_mib,
+            device_mib=asleep_device_mib,
+        )
 
     @property
     def busy(self) -> bool:
         """Whether an engine loads, or an attempt waits for memory to load one."""
-        loading = (InstanceState.STARTING, InstanceState.LOADING)
+        loading = (InstanceState.STARTING, InstanceState.LOADING, InstanceState.WAKING)
         return bool(self._state.waiting) or any(
             instance.state in loading for instance in self._state.instances.values()
         )
@@ -135,22 +161,22 @@ class Instances:
     def find(self, attempt: Attempt) -> Instance | None:
         """Returns the instance whose queue the attempt may join; None if there is none."""
         instance = self._state.instances.get(attempt.instance_key)
-        return instance if instance and instance.state is not InstanceState.CLOSING else None
+        return instance if instance and instance.takes_attempts else None
 
     def place(self, attempt: Attempt) -> Instance | None:
-        """Finds or starts an instance for the attempt that waits first.
+        """Finds, wakes or starts an instance for the attempt that waits first.
 
         Returns:
-            The instance; None while memory is short. Then one idle instance may have been closed.
+            The instance; None while memory is short. Then one idle instance may close or fall
+            asleep.
         """
         key = attempt.instance_key
-        instance = self._state.instances.get(key)
-        if instance is not None:
+        if not self._may_open(key):
             # A closing instance frees its memory soon; then a new one is started.
-            return None if instance.state is InstanceState.CLOSING else instance
+            return self.find(attempt)
         if self.pinned.waits:
             return None
-        instance = self._start(key, attempt.assignment)
+        instance = self._open(key, attempt.assignment)
         if instance is None:
             self._free_memory(attempt)
             return None
@@ -166,11 +192,11 @@ class Instances:
 
         Returns:
             False if an attempt waits for memory, if there is an instance of the signature (also
-            one that is closing), or if memory is short.
+            one that is closing) that is not asleep, or if memory is short.
         """
-        if self._state.waiting or spec.signature in self._state.instances:
+        if self._state.waiting or not self._may_open(spec.signature):
             return False
-        if self._start(spec.signature, spec) is not None:
+        if self._open(spec.signature, spec) is not None:
             return True
         self._free_memory_ahead(spec, needed)
         return False
@@ -179,15 +205,14 @@ class Instances:
         """Starts an instance for replicas; they do not wait for attempts that wait for memory.
 
         Returns:
-            False if there is an instance of the signature, or if memory is short.
+            False if there is an instance of the signature that is not asleep, or if memory is
+            short.
         """
-        if spec.signature in self._state.instances:
+        if not self._may_open(spec.signature):
             return False
-        if self._start(spec.signature, spec) is not None:
+        if self._open(spec.signature, spec) is not None:
             return True
-        closed = self._needed(self._idle_by_use(), spec)
-        if closed:
-            self._close(closed[0])
+        self._free_idle_memory(self._idle_by_use(), spec)
         return False
 
     def too_large_beside_pinned(self, wanted: Assignment | PrewarmSpec) -> FailureReport | None:
@@ -208,6 +233,29 @@ class Instances:
 
     def _devices(self, wanted: Assignment | PrewarmSpec) -> int:
         return self._facts.devices(wanted.engine, wanted.tensor_parallel)
+
+    def _may_open(self, key: str) -> bool:
+        """Whether an instance of this key may be started or woken: there is none, or it sleeps."""
+        instance = self._state.instances.get(key)
+        return instance is None or instance.state is InstanceState.ASLEEP
+
+    def _open(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
+        """Wakes the instance that is asleep, or starts one; returns None while memory is short."""
+        instance = self._state.instances.get(key)
+        if instance is None:
+            return self._start(key, wanted)
+        if instance.awake.memory_mib != wanted.memory_mib:
+            self._close(instance)  # a new one is started, of the size that is wanted now
+            return None
+        woken, released = self.sleeping.woken(instance), [instance.reservation]
+        if not self._memory.fits(woken, [*released, *self._standby.reservations]):
+            return None
+        if not self._memory.fits(woken, released):
+            self._standby.release_memory()
+        self.sleeping.wake(instance)
+        self.pinned.started(key)
+        self.changed(instance)
+        return instance
 
     def _start(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
         devices = self._devices(wanted)
@@ -242,12 +290,14 @@ class Instances:
 
     def _free_memory(self, attempt: Attempt) -> None:
         idle = self._idle_by_use()
-        closed = self._needed(idle, attempt.assignment)
-        if not closed and self._out.now_s - attempt.queued_s >= STARVED_S:
+        if self._free_idle_memory(idle, attempt.assignment):
+            return
+        if self._out.now_s - attempt.queued_s >= STARVED_S:
             on_devices = self._devices(attempt.assignment) > 0
-            closed = [i for i in idle if bool(i.reservation.devices) is on_devices]
-        if closed:
-            self._close(closed[0])
+            for instance in idle:
+                if bool(instance.reservation.devices) is on_devices:
+                    self._retire((instance, self.sleeping.asleep(instance)), attempt.instance_key)
+                    return
 
     def _idle_by_use(self) -> list[Instance]:
         return sorted(
@@ -257,40 +307,99 @@ class Instances:
     def _free_memory_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
         spared = {*self.prewarmed, *needed}
         idle = [i for i in self._closable() if i.signature not in spared]
-        closed = self._needed(sorted(idle, key=lambda i: i.last_used_s), spec)
-        if closed:
-            self._close(closed[0])
+        self._free_idle_memory(sorted(idle, key=lambda i: i.last_used_s), spec, spared)
 
-    def _needed(self, idle: list[Instance], wanted: Assignment | PrewarmSpec) -> list[Instance]:
-        """Returns the instances that must close; none if closing all would not suffice.
+    def _free_idle_memory(
+        self,
+        idle: list[Instance],
+        wanted: Assignment | PrewarmSpec,
+        spared: Collection[Digest] = (),
+    ) -> bool:
+        """Has the first of the instances sleep or close that must, so that work gets memory.
 
         Args:
-            idle: candidates, the first to close first.
+            idle: those that may, the first to go first.
+            wanted: what needs the memory.
+            spared: signatures of which none that is asleep is closed.
+
+        Returns:
+            Whether one does.
+        """
+        key = _key(wanted)
+        needed = self._needed([(i, self.sleeping.asleep(i)) for i in idle], wanted)
+        if not needed and self._frees():
+            asleep = [i for i in self.sleeping.oldest_first() if i.signature not in spared]
+            closed = [*(i for i in asleep if i.key != key), *idle]
+            needed = self._needed([(i, None) for i in closed], wanted) or self._own(wanted, closed)
+        if needed:
+            self._retire(needed[0], key)
+        return bool(needed)
+
+    def _needed(self, steps: list[Step], wanted: Assignment | PrewarmSpec) -> list[Step]:
+        """Returns the instances that must sleep or close; none if all of them would not suffice.
+
+        Args:
+            steps: candidates, the first to go first.
             wanted: what needs the memory.
         """
-        devices = self._devices(wanted)
-
-        def suffice(closed: list[Instance]) -> bool:
-            freed = [*self._standby.reservations, *self.pinned.of(_key(wanted))]
-            freed += (i.reservation for i in closed)
-            return self._memory.suffices(wanted.memory_mib, devices, freed)
-
-        if not idle or not suffice(idle):
+        if not steps or not self._suffice(steps, wanted):
             return []
-        # From the last to close on: drops each candidate that is not needed, such as one on
-        # another device.
-        for instance in reversed(idle):
-            rest = [i for i in idle if i is not instance]
-            if suffice(rest):
-                idle = rest
-        return idle
+        # From the last to go on: drops each candidate that is not needed, such as one on another
+        # device.
+        for step in reversed(steps):
+            rest = [one for one in steps if one is not step]
+            if self._suffice(rest, wanted):
+                steps = rest
+        return steps
+
+    def _suffice(self, steps: list[Step], wanted: Assignment | PrewarmSpec) -> bool:
+        key, devices = _key(wanted), self._devices(wanted)
+        freed = [*self._standby.reservations, *self.pinned.of(key)]
+        freed += (instance.reservation for instance, _ in steps)
+        left = [asleep for _, asleep in steps if asleep is not None]
+        own = self._state.instances.get(key)
+        if own is None:
+            return self._memory.suffices(wanted.memory_mib, devices, freed, left)
+        return self._memory.fits(self.sleeping.woken(own), [*freed, own.reservation], left)
+
+    def _own(self, wanted: Assignment | PrewarmSpec, closed: list[Instance]) -> list[Step]:
+        """Returns the instance that is asleep, if a new one would find memory elsewhere.
+
+        Others hold the memory of its devices, and those of other devices can be freed.
+        """
+        own = self._state.instances.get(_key(wanted))
+        if own is None or own.state is not InstanceState.ASLEEP:
+            return []
+        freed = [*self._standby.reservations, *(i.reservation for i in (own, *closed))]
+        found = self._memory.suffices(wanted.memory_mib, self._devices(wanted), freed)
+        return [(own, None)] if found else []
+
+    def _frees(self) -> bool:
+        """Whether no instance is about to free memory, which may be enough."""
+        freeing = (InstanceState.CLOSING, InstanceState.FALLING_ASLEEP)
+        return not any(i.state in freeing for i in self._state.instances.values())
 
     def _closable(self) -> list[Instance]:
-        """Returns idle instances; none while one closes, since its memory may be enough."""
-        instances = self._state.instances.values()
-        if any(i.state is InstanceState.CLOSING for i in instances):
+        """Returns idle instances that are not pinned; none while one closes or falls asleep."""
+        if not self._frees():
             return []
-        return [i for i in instances if i.idle]
+        pinned = self.pinned.signatures
+        return [i for i in self._state.instances.values() if i.idle and i.key not in pinned]
+
+    def _retire(self, step: Step, spared: str) -> None:
+        """Has an instance sleep if it may, and there is host memory; closes it otherwise.
+
+        Args:
+            step: the instance.
+            spared: key of the instance for which there must be room.
+        """
+        instance, asleep = step
+        if asleep is not None:
+            if self.sleeping.begin(instance):
+                self.changed(instance)
+                return
+            instance = self.sleeping.in_the_way(instance, spared) or instance
+        self._close(instance)
 
     def _close(self, instance: Instance) -> None:
         instance.move(InstanceState.CLOSING)
@@ -318,6 +427,31 @@ class Instances:
         instance.capacity = min(max(1, event.capacity), CAPACITY_MAX)
         instance.load_s = min(figure(event.load_s), LOAD_MAX_S)
         instance.libraries = event.libraries
+        instance.asleep_mib = max(0, event.asleep_mib)
+
+    def fell_asleep(self, instance: Instance) -> None:
+        """Records that an instance has freed its device's memory."""
+        self.sleeping.fell_asleep(instance)
+        self.changed(instance)
+
+    def awake(self, instance: Instance, event: HostAwake) -> None:
+        """Records that an instance takes attempts again."""
+        self.sleeping.awake(instance, event)
+
+    def sleep_failed(self, instance: Instance, failure: FailureReport) -> None:
+        """Ends a host that could not fall asleep, or could not wake; others wait for none."""
+        if instance.state is InstanceState.FALLING_ASLEEP:
+            self.sleeping.failed(instance)
+            self._close(instance)
+        elif instance.state is InstanceState.WAKING:
+            self.sleeping.failed(instance)
+            self.kill(instance, failure)
+
+    def sleep_hangs(self, instance_id: str) -> None:
+        """Ends a host that takes too long to fall asleep, or to wake."""
+        instance = self.get(int(instance_id))
+        if instance is not None:
+            self.sleep_failed(instance, hangs(instance))
 
     def exited(self, instance: Instance, event: HostExited) -> FailureReport:
         """Frees the memory of a host that has exited, or retains it for a pinned signature.
@@ -332,10 +466,14 @@ class Instances:
             )
         if instance.state is not InstanceState.CLOSING:
             instance.failure = failure
+        self.sleeping.ended(instance)
         instance.move(InstanceState.GONE)
         instance.retained.clear()
         del self._state.instances[instance.key], self._state.by_id[instance.id]
-        self.pinned.host_ended(instance.key, instance.reservation)
+        self._memory.release(instance.reservation)
+        if instance.reservation.memory_mib == instance.awake.memory_mib:
+            self._memory.take(instance.awake)
+            self.pinned.host_ended(instance.key, instance.awake)
         self.changed(instance)
         return failure
 
@@ -351,7 +489,7 @@ class Instances:
         for instance in list(self._state.instances.values()):
             if instance.state is InstanceState.CLOSING or revoked.isdisjoint(instance.components):
                 continue
-            if instance.idle:
+            if instance.idle or instance.state is InstanceState.ASLEEP:
                 self._close(instance)
             else:
                 self.kill(instance, _REVOKED)
@@ -361,6 +499,9 @@ class Instances:
         for attempt in instance.running.values():
             attempt.peak_memory_mib = max(attempt.peak_memory_mib, used_mib)
         reserved = instance.reservation.memory_mib
+        since_s = self._out.now_s - instance.asleep_since_s
+        if instance.state is InstanceState.ASLEEP and since_s < SETTLED_S:
+            return
         if instance.reservation.devices or not reserved or used_mib <= reserved * OVERUSE:
             return
         self.kill(
@@ -444,9 +585,9 @@ class Instances:
             self._close(instance)
 
     def _report(self, instance: Instance) -> None:
-        """Reports an instance that is new, changed or gone; if new or gone, components too."""
+        """Reports an instance that is new, changed or gone; components too, if their tier is."""
         before, instance.reported = instance.reported, instance.report()
-        if instance.has_ended or before is None:
+        if instance.has_ended or before is None or before.asleep != instance.reported.asleep:
             self._reports.components_changed()
         if instance.has_ended or before != instance.reported:
             self._reports.instances_changed()

@@ -74,6 +74,24 @@ class CloseHost(msgspec.Struct, frozen=True, gc=False):
     within_s: float
 
 
+class SleepHost(msgspec.Struct, frozen=True, gc=False):
+    """Have an idle host free its device's memory and keep its process and its weights.
+
+    Answered by ``HostAsleep`` or ``HostSleepFailed``.
+    """
+
+    instance_id: int
+
+
+class WakeHost(msgspec.Struct, frozen=True, gc=False):
+    """Have a host that is asleep take its memory back.
+
+    Answered by ``HostAwake`` or ``HostSleepFailed``.
+    """
+
+    instance_id: int
+
+
 class KillHost(msgspec.Struct, frozen=True, gc=False):
     """Kill a host and all processes that it started; answered by ``HostExited``."""
 
@@ -241,6 +259,8 @@ Instruction = (
     | DropAttempt
     | StartHost
     | CloseHost
+    | SleepHost
+    | WakeHost
     | KillHost
     | RunAttempt
     | CancelAttempt

@@ -7,10 +7,13 @@ from flowmesh_core.worker_agent.instructions import (
     CloseHost,
     FetchInputs,
     Instruction,
+    RunAttempt,
+    SleepHost,
     StartHost,
 )
 from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_core.worker_agent.replicas import Replica
+from flowmesh_core.worker_agent.state import ASLEEP
 from flowmesh_core.worker_agent.transitions import (
     AttemptPhase,
     HubState,
@@ -40,6 +43,7 @@ def check_agent(agent: WorkerAgent, done: list[Instruction] | None = None) -> No
         _prewarms(agent),
         _replicas(agent, done or []),
         _pinned_memory(agent),
+        _sleeping(agent, done or []),
         _draining(agent, done or []),
     ):
         if broken:
@@ -52,6 +56,11 @@ def _memory(agent: WorkerAgent) -> str:
         return (
             f"more memory is reserved than there is: free are {host} MiB, on devices {devices} MiB"
         )
+    known = [instance.reservation for instance in agent.state.instances.values()]
+    known += [*agent.standby.reservations, *agent.instances.pinned.retained.values()]
+    unknown = agent.memory.reserved_beside(known)
+    if any(unknown):
+        return f"memory is reserved for nothing, or used without being reserved: {unknown} MiB"
     return ""
 
 
@@ -147,6 +156,31 @@ def _pinned_memory(agent: WorkerAgent) -> str:
     for signature in pinned.reserved:
         if (signature in agent.state.instances) is (signature in pinned.retained):
             return f"the memory of pinned signature {signature} is not reserved once"
+    return ""
+
+
+def _sleeping(agent: WorkerAgent, done: list[Instruction]) -> str:
+    """Returns what is wrong with instances that are asleep."""
+    sleeping, by_id = agent.instances.sleeping, agent.state.by_id
+    if sleeping.used_mib > sleeping.limit_mib:
+        return f"instances asleep take {sleeping.used_mib} MiB of the host: more than the limit"
+    for instance in agent.state.instances.values():
+        if instance.state not in ASLEEP:
+            continue
+        busy = instance.running or instance.has_queue() or instance.retained or instance.calls
+        if busy:
+            return f"engine instance {instance.id} is {instance.state.value} and not idle"
+        is_asleep = instance.state is InstanceState.ASLEEP
+        if is_asleep and instance.reservation != sleeping.left(instance):
+            return f"engine instance {instance.id} is asleep and has not given its memory back"
+    for one in done:
+        found = by_id.get(one.instance_id) if isinstance(one, RunAttempt | SleepHost) else None
+        if found is None:
+            continue
+        if isinstance(one, RunAttempt) and found.state is not InstanceState.READY:
+            return f"an attempt runs in engine instance {found.id}, which is {found.state.value}"
+        if isinstance(one, SleepHost) and found.key in agent.instances.pinned.signatures:
+            return f"engine instance {found.id} is pinned, and is put asleep"
     return ""
 
 

@@ -23,7 +23,7 @@ from flowmesh_core.protocol.messages import (
     ServingReplicaState,
     Sync,
 )
-from flowmesh_core.worker_agent import attempts, drain, hub, prewarm, replicas, standby
+from flowmesh_core.worker_agent import attempts, drain, hub, prewarm, replicas, sleep, standby
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import Attempts
 from flowmesh_core.worker_agent.drain import Drain
@@ -47,6 +47,9 @@ class AgentSettings(msgspec.Struct, frozen=True):
         devices: how many devices there are, with ``device_mib`` of memory each.
         grace_s: how long a drain may take.
         serves: whether it has a hub, and so can hold replicas of services.
+        sleep_mib: part of the host memory that engine instances may take while they are asleep; 0
+            has none sleep.
+        asleep_device_mib: memory of each of its devices that an instance keeps while it is asleep.
     """
 
     memory_mib: int
@@ -54,6 +57,8 @@ class AgentSettings(msgspec.Struct, frozen=True):
     device_mib: int = 0
     grace_s: float = 30.0
     serves: bool = False
+    sleep_mib: int = 0
+    asleep_device_mib: int = sleep.DEVICE_MIB
 
 
 class FullReport(msgspec.Struct, frozen=True):
@@ -88,7 +93,14 @@ class WorkerAgent:
             number=lambda: next(self.state.numbers),
         )
         self.instances = Instances(
-            self.state, self._out, facts, self.memory, self.standby, self.reports
+            self.state,
+            self._out,
+            facts,
+            self.memory,
+            self.standby,
+            self.reports,
+            sleep_mib=settings.sleep_mib,
+            asleep_device_mib=settings.asleep_device_mib,
         )
         self.prewarmer = Prewarmer(self.state, self._out, facts, self.instances, self.standby)
         self.replicas = Replicas(
@@ -126,6 +138,11 @@ class WorkerAgent:
             e.HostStarted: self._of_instance(lambda i, x: self.instances.started(i)),
             e.HostLoaded: self._of_instance(self.attempts.host_loaded),
             e.HostLoadFailed: self._of_instance(_load_failed),
+            e.HostAsleep: self._of_instance(lambda i, x: self.instances.fell_asleep(i)),
+            e.HostAwake: self._of_instance(self.attempts.host_awake),
+            e.HostSleepFailed: self._of_instance(
+                lambda i, x: self.instances.sleep_failed(i, x.failure)
+            ),
             e.HostExited: self._of_instance(self._host_exited),
             e.HostPrinted: self._of_instance(lambda i, x: self.attempts.printed(i, x.line)),
             e.HostSilent: self._of_instance(lambda i, x: self.instances.silent(i, x.silent_s)),
@@ -255,6 +272,7 @@ class WorkerAgent:
             prewarm.TIMER: self.prewarmer.retry,
             replicas.TIMER: self.replicas.end_now,
             hub.TIMER: self.replicas.hub.retry,
+            sleep.TIMER: self.instances.sleep_hangs,
         }[kind]
         handler(subject)
 

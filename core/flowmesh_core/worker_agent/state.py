@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from flowmesh_core.protocol.messages import Assignment, EngineInstanceState, FailureReport
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent.events import AttemptFinished
@@ -16,6 +18,16 @@ LOG_LINES_MAX = 50
 """Number of last lines of a host that the ends of its attempts can quote."""
 SILENCE_REPORTED_FROM_S = 15.0
 """Silence of a host is reported to the control plane from this length on."""
+
+
+ASLEEP = frozenset({InstanceState.FALLING_ASLEEP, InstanceState.ASLEEP})
+"""States in which nothing joins an instance before it has been woken."""
+_REPORTED_AS = {
+    InstanceState.FALLING_ASLEEP: InstanceState.CLOSING,
+    InstanceState.ASLEEP: InstanceState.CLOSING,
+    InstanceState.WAKING: InstanceState.LOADING,
+}
+"""What a control plane reads that knows no sleep: one that is asleep is as good as gone."""
 
 
 @dataclass(slots=True, eq=False)
@@ -100,6 +112,10 @@ class Instance:
         has_run: whether an attempt has ever run in it.
         reported: its last report; None before.
         components: identities of the models and adapters that it has or was given.
+        awake: the reservation with which it runs; ``reservation`` is smaller while it is asleep.
+        asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
+        asleep_since_s: when it last fell asleep.
+        wake_s: how long its last wake took; 0 before the first.
         calls: calls in it now, by the replica of a service that pins it; while there is one, it is
             not closed.
         lines: last lines of its host; ``lines_seen`` counts all lines, ``lines_ended`` those before
@@ -121,6 +137,10 @@ class Instance:
     has_run: bool = False
     reported: EngineInstanceState | None = None
     components: set[Digest] = field(default_factory=set)
+    awake: Reservation = field(init=False)
+    asleep_mib: int = 0
+    asleep_since_s: float = 0.0
+    wake_s: float = 0.0
     running: dict[str, Attempt] = field(default_factory=dict)
     retained: set[str] = field(default_factory=set)
     calls: dict[str, int] = field(default_factory=dict)
@@ -133,11 +153,20 @@ class Instance:
     lines_seen: int = 0
     lines_ended: int = 0
 
+    def __post_init__(self) -> None:
+        """Remembers the reservation with which it runs."""
+        self.awake = self.reservation
+
     @property
     def idle(self) -> bool:
         """Whether it is loaded, not pinned, without work and without files to be stored."""
         busy = self.running or self.retained or self.calls or self.has_queue()
         return self.state is InstanceState.READY and not busy
+
+    @property
+    def takes_attempts(self) -> bool:
+        """Whether attempts may join its queue: it neither closes nor sleeps."""
+        return self.state is not InstanceState.CLOSING and self.state not in ASLEEP
 
     @property
     def has_ended(self) -> bool:
@@ -159,14 +188,18 @@ class Instance:
 
     def report(self) -> EngineInstanceState:
         """Returns its state for the control plane."""
+        shown = _REPORTED_AS.get(self.state, self.state)
+        asleep = self.state in ASLEEP
         return EngineInstanceState(
             signature=self.signature,
             engine=self.engine,
-            state=self.state.value,
+            state=shown.value,
             capacity=self.capacity,
             memory_mib=self.reservation.memory_mib,
             load_s=self.load_s,
             silent_s=self.silent_s if self.silent_s > SILENCE_REPORTED_FROM_S else 0.0,
+            asleep=True if asleep else msgspec.UNSET,
+            wake_s=self.wake_s or msgspec.UNSET,
         )
 
     def last_lines(self, first_line: int = 0) -> str:
@@ -200,4 +233,4 @@ class AgentState:
     def has_instance(self, signature: Digest) -> bool:
         """Returns whether attempts of a signature can join an instance."""
         instance = self.instances.get(signature)
-        return instance is not None and instance.state is not InstanceState.CLOSING
+        return instance is not None and instance.takes_attempts

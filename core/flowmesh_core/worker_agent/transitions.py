@@ -29,6 +29,12 @@ class InstanceState(StrEnum):
     STARTING = "starting"
     LOADING = "loading"
     READY = "ready"
+    FALLING_ASLEEP = "falling-asleep"
+    """It frees its device's memory; nothing joins it. Reported as ``closing`` and asleep."""
+    ASLEEP = "asleep"
+    """It has its process and its weights, in host memory. Reported as ``closing`` and asleep."""
+    WAKING = "waking"
+    """It gets its memory back; reported as ``loading``."""
     CLOSING = "closing"
     GONE = "gone"
 
@@ -99,6 +105,7 @@ ATTEMPT_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (_A.WAITING, _A.QUEUED),
         (_A.WAITING, _A.ENDED),
         (_A.LOADING, _A.QUEUED),
+        (_A.LOADING, _A.WAITING),  # its host did not wake
         (_A.LOADING, _A.ENDED),
         (_A.QUEUED, _A.RUNNING),
         (_A.QUEUED, _A.WAITING),  # its host died before the attempt began
@@ -114,8 +121,17 @@ INSTANCE_TRANSITIONS: frozenset[tuple[State, State]] = frozenset(
         (_I.STARTING, _I.GONE),
         (_I.LOADING, _I.READY),
         (_I.LOADING, _I.GONE),
+        (_I.READY, _I.FALLING_ASLEEP),
         (_I.READY, _I.CLOSING),
         (_I.READY, _I.GONE),
+        (_I.FALLING_ASLEEP, _I.ASLEEP),
+        (_I.FALLING_ASLEEP, _I.CLOSING),  # it cannot sleep
+        (_I.FALLING_ASLEEP, _I.GONE),
+        (_I.ASLEEP, _I.WAKING),
+        (_I.ASLEEP, _I.CLOSING),
+        (_I.ASLEEP, _I.GONE),
+        (_I.WAKING, _I.READY),
+        (_I.WAKING, _I.GONE),
         (_I.CLOSING, _I.GONE),
     }
 )

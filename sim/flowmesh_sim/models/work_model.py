@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 SERVING, TRAINING, HOST = "serving", "training", "host"
 AGENT_TURNS = 3
+SLEEPING_ENGINES = frozenset({"llm.generate", "llm.agent"})
+"""Engines that can sleep, as those of ``flowmesh_worker`` can."""
 SCORE_TOKENS = 2.0
 
 
@@ -78,6 +80,7 @@ class WorkModel:
         self._host = facts.group("host_work")
         self._retrieval = facts.group("retrieval")
         self._standby = facts.group("standby")
+        self.sleep = facts.group("sleep")
         self._by_engine: dict[str, Callable[[Assignment, Device], WorkItem]] = {
             "llm.generate": self._generate,
             "llm.agent": self._generate,
@@ -136,6 +139,26 @@ class WorkModel:
         start = self._hardware.facts.group("start")
         process_s = self.process_s if size else float(start.host_process_s)
         return process_s, self.load_s(a, size, device) - process_s
+
+    def asleep_mib(self, a: Assignment, device: Device) -> int:
+        """Returns the host memory of an engine that is asleep; 0 for one that cannot sleep.
+
+        Engines on a CPU are counted as such, though those on vLLM can free their caches.
+        """
+        if a.engine not in SLEEPING_ENGINES or not device.accelerator:
+            return 0
+        size = self.weights_bytes(a)
+        return int(size * self.sleep.host_share / MIB) + 1 if size else 0
+
+    def weights_bytes(self, a: Assignment) -> int:
+        """Returns the bytes of the model that its host loads; 0 for an engine without one."""
+        weights = self._weights(a, "model")
+        return 0 if weights is None else weights.size_bytes
+
+    def sleep_s(self, size: int) -> tuple[float, float]:
+        """Returns the seconds until an engine with weights of this size sleeps, and is awake."""
+        s = self.sleep
+        return s.message_s + size / s.sleep_bytes_per_s, s.message_s + size / s.wake_bytes_per_s
 
     def load_s(self, a: Assignment, size: int, device: Device) -> float:
         """Returns the seconds to load this many bytes, including the process's start."""

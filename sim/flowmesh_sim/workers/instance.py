@@ -16,6 +16,8 @@ from flowmesh_core.worker_agent.events import (
     AttemptUsage,
     CheckpointStored,
     Event,
+    HostAsleep,
+    HostAwake,
     HostExited,
     HostLoaded,
     HostLoadFailed,
@@ -32,6 +34,8 @@ from flowmesh_sim.workers.checkpoints import write_checkpoint
 
 OOM_AFTER_S = 2.0
 """An attempt that needs more memory than its instance has runs out of it after this time."""
+MOVES_WEIGHTS = (InstanceState.LOADING, InstanceState.FALLING_ASLEEP, InstanceState.WAKING)
+"""States in which a host moves weights: a device then draws more than at rest."""
 _ENDED = FailureReport(FailureKind.HOST_CRASHED.value, "the host ended")
 _CANCELLED = FailureReport(FailureKind.CANCELLED.value, "the attempt was stopped")
 _HANDED_BACK = FailureReport(
@@ -66,6 +70,8 @@ class SimInstance:
     Attributes:
         on: devices that it owns; none for a host on the CPU.
         loaded: components in its memory.
+        asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
+        weights_bytes: of its model.
         batch: the jobs that run; ``running`` has them by attempt id.
     """
 
@@ -102,6 +108,7 @@ class SimInstance:
         self.memory_mib = reservation.memory_mib
         self.capacity = capacity
         self.loaded: tuple[Digest, ...] = ()
+        self.asleep_mib = self.weights_bytes = 0
         self.state = InstanceState.STARTING
         memory_mib = self.memory_mib * max(1, len(self.on))
         self.batch = Batch(owner.engine, device, model, memory_mib, self._finished)
@@ -133,7 +140,31 @@ class SimInstance:
     def _ready(self, took_s: float) -> None:
         self.state = InstanceState.READY
         self._owner.changed()
-        self._owner.post(HostLoaded(self.id, self.capacity, took_s))
+        self._owner.post(HostLoaded(self.id, self.capacity, took_s, {}, self.asleep_mib))
+
+    def sleep(self, sleep_s: float) -> None:
+        """Moves the weights to host memory; the device is free after ``sleep_s``."""
+        assert not self.running, f"{self.name} is put asleep while attempts run in it"
+        self.state = InstanceState.FALLING_ASLEEP
+        self._owner.changed()
+        self._start = self._owner.engine.after(sleep_s, self._asleep)
+
+    def wake(self, wake_s: float) -> None:
+        """Moves the weights back; it takes attempts after ``wake_s``."""
+        assert self.state is InstanceState.ASLEEP, f"{self.name} is woken and is {self.state.value}"
+        self.state = InstanceState.WAKING
+        self._owner.changed()
+        self._start = self._owner.engine.after(wake_s, self._awake, wake_s)
+
+    def _asleep(self) -> None:
+        self.state = InstanceState.ASLEEP
+        self._owner.changed()
+        self._owner.post(HostAsleep(self.id))
+
+    def _awake(self, took_s: float) -> None:
+        self.state = InstanceState.READY
+        self._owner.changed()
+        self._owner.post(HostAwake(self.id, took_s))
 
     def _refused(self, failure: FailureReport) -> None:
         if not self.has_ended:
@@ -143,6 +174,7 @@ class SimInstance:
     def close(self, unload_s: float) -> None:
         """Ends the host after the time that it takes to exit."""
         if not self.has_ended:
+            cancel(self._start)  # it may fall asleep, or wake
             self.state = InstanceState.CLOSING
             self._owner.engine.after(unload_s, self.exit)
 
@@ -163,6 +195,7 @@ class SimInstance:
 
     def run(self, job: SimJob) -> None:
         """Begins an attempt."""
+        assert self.state is InstanceState.READY, f"an attempt runs in {self.name}, {self.state}"
         self.batch.add(job)
         self._owner.changed()
         if self.on and job.duty.peak_mib > self.memory_mib * len(self.on):
@@ -185,7 +218,7 @@ class SimInstance:
 
     def watts(self) -> float:
         """Returns the device's power when this is alone on it."""
-        if self.state is InstanceState.LOADING:
+        if self.state in MOVES_WEIGHTS:
             return self._device.loading_w()
         facts = self._device.facts
         return self.batch.watts() or float(facts.context_w if self.loaded else facts.idle_w)

@@ -49,6 +49,8 @@ class SimShell:
             device_mib=device.memory_mib,
             grace_s=context.grace_s,
             serves=context.serves,
+            sleep_mib=int(shape.host_memory_mib * context.duties.sleep.host_limit_share),
+            asleep_device_mib=int(context.duties.sleep.device_mib),
         )
         self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self)
         self._events: deque[e.Event] = deque()
@@ -66,6 +68,8 @@ class SimShell:
             i.DropAttempt: lambda x: transfers.drop(x.assignment.attempt_id),
             i.StartHost: self._start_host,
             i.CloseHost: self._on_host(self._close_host),
+            i.SleepHost: self._on_host(lambda host, x: host.sleep(self._sleep_s(host)[0])),
+            i.WakeHost: self._on_host(lambda host, x: host.wake(self._sleep_s(host)[1])),
             i.KillHost: self._on_host(lambda host, x: host.exit()),
             i.RunAttempt: self._on_host(self._run_attempt),
             i.CancelAttempt: self._on_host(lambda host, x: host.cancel(x.attempt_id)),
@@ -160,6 +164,8 @@ class SimShell:
             model=duties.model_of(a),
             capacity=context.capacity(a.engine),
         )
+        host.asleep_mib = duties.asleep_mib(a, worker.device)
+        host.weights_bytes = duties.weights_bytes(a)
         self.hosts[host.id] = host
         process_s, load_s = duties.start_s(a, worker.device)
         start_s = process_s * slow
@@ -175,6 +181,10 @@ class SimShell:
             # Engines compare what the model's files say with their memory before they load.
             failure = FailureReport(FailureKind.OUT_OF_MEMORY.value, message)
             host.refuse(duties.refused_s * slow, failure)
+
+    def _sleep_s(self, host: SimInstance) -> tuple[float, float]:
+        sleep_s, wake_s = self._context.duties.sleep_s(host.weights_bytes)
+        return sleep_s * self._worker.slow, wake_s * self._worker.slow
 
     def _close_host(self, host: SimInstance, instruction: i.CloseHost) -> None:
         host.close(min(instruction.within_s, self._context.unload_s[0 if host.loaded else 1]))

@@ -15,10 +15,12 @@ from flowmesh_sim.models.devices import Device
 from flowmesh_sim.workers.connection import SimConnection
 from flowmesh_sim.workers.context import WorkerContext
 from flowmesh_sim.workers.disk_cache import DiskCache
+from flowmesh_sim.workers.instance import MOVES_WEIGHTS
 from flowmesh_sim.workers.shell import SimShell
 
+REPORTED_TIERS = (InstanceState.READY, InstanceState.FALLING_ASLEEP, InstanceState.ASLEEP)
 RUN, START, IDLE = "run", "start", "idle"
-STARTING = (InstanceState.STARTING, InstanceState.LOADING)
+STARTING = (InstanceState.STARTING, InstanceState.LOADING, InstanceState.WAKING)
 
 
 class SimWorker:
@@ -143,11 +145,12 @@ class SimWorker:
         """Returns models and adapters, each with its fastest tier."""
         tier = "device" if self.device.accelerator else "host"
         hosts = self.shell.hosts.values()
-        loaded = {d for host in hosts for d in host.loaded if host.state is InstanceState.READY}
-        return tuple(
-            Component(d, tier if d in loaded else "disk", size)
-            for d, size in self.disk.weights.items()
-        )
+        tiers: dict[str, str] = {}
+        for host in sorted(hosts, key=lambda host: host.state is InstanceState.READY):
+            if host.state in REPORTED_TIERS:
+                found = tier if host.state is InstanceState.READY else "host"
+                tiers.update(dict.fromkeys(host.loaded, found))
+        return tuple(Component(d, tiers.get(d, "disk"), n) for d, n in self.disk.weights.items())
 
     def refresh(self) -> None:
         """Updates the progress of running attempts, before a heartbeat."""
@@ -165,8 +168,7 @@ class SimWorker:
         self.measure()
         hosts = [host for host in self.shell.hosts.values() if not host.has_ended]
         busy = [host for host in hosts if host.running]
-        loading = InstanceState.LOADING
-        drawing = [host for host in hosts if host.running or host.state is loading]
+        drawing = [host for host in hosts if host.running or host.state in MOVES_WEIGHTS]
         loaded = any(host.loaded for host in hosts)
         facts = self.device.facts
         self._watts = float(facts.context_w if loaded else facts.idle_w) * self.shape.devices

@@ -153,3 +153,44 @@ def test_a_load_time_far_off_counts_only_if_the_control_plane_observed_it() -> N
     loaded(world, attempt, 0.5, after_s=0.6)
     assert unlearned(world, "load") == 2
     assert load_s() < 20.0
+
+
+def woke(world: World, attempt: Attempt, wake_s: float, after_s: float) -> None:
+    """The host of the attempt's signature was asleep, and wakes."""
+    signature, engine = attempt.info.signature, attempt.info.requirement.engine
+    asleep = EngineInstanceState(signature, engine, "closing", 1, 64, 20.0, asleep=True)
+    world._sync("w", instances=(asleep,))
+    waking = EngineInstanceState(signature, engine, "loading", 1, 64, 20.0)
+    world._sync("w", instances=(waking,))
+    world.now += after_s
+    ready = EngineInstanceState(signature, engine, "ready", 1, 64, 20.0, wake_s=wake_s)
+    world._sync("w", instances=(ready,))
+
+
+def test_a_wake_is_learned_as_a_wake_and_leaves_the_time_of_loading() -> None:
+    world = joined()
+    attempt = started(world)
+    model, key = world.machine.state.model, CostKey.of(attempt.info)
+    device = attempt.shape.device_class
+    loaded(world, attempt, 20.0, after_s=20.0)
+    before_s = model.load_s(key, device, 0)
+    woke(world, attempt, 0.4, after_s=0.4)
+    assert model.wake_s(key, device, 0) == pytest.approx(0.4)
+    assert model.load_s(key, device, 0) == before_s
+    assert world.machine.state.figures.wakes["default"] == [1.0, 0.4]
+    woke(world, attempt, 900.0, after_s=1.0)
+    assert unlearned(world, "wake") == 1
+    assert model.wake_s(key, device, 0) == pytest.approx(0.4)
+
+
+def test_what_an_attempt_waited_for_a_wake_teaches_no_time_of_loading() -> None:
+    world = joined()
+    attempt = started(world)
+    model, key = world.machine.state.model, CostKey.of(attempt.info)
+    device = attempt.shape.device_class
+    loaded(world, attempt, 20.0, after_s=20.0)
+    woke(world, attempt, 0.4, after_s=0.4)
+    before_s = model.load_s(key, device, 0)
+    world.now += 1.4
+    world.finish(attempt.attempt_id, usage=Usage(run_s=1.0, load_s=0.4))
+    assert model.load_s(key, device, 0) == before_s

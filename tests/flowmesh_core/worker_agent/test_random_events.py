@@ -38,7 +38,7 @@ class RandomEvents(RuleBasedStateMachine):
 
     # -- answers that are owed ---------------------------------------------------------------------
 
-    def owe(self, found: list[i.Instruction]) -> None:  # noqa: C901 - one case an instruction
+    def owe(self, found: list[i.Instruction]) -> None:  # noqa: C901, PLR0912 - a case each
         """Remembers what the instructions are to be answered with."""
         for x in found:
             match x:
@@ -56,6 +56,10 @@ class RandomEvents(RuleBasedStateMachine):
                     self.open.setdefault("start", []).append(n)
                 case i.CloseHost(instance_id=n) | i.KillHost(instance_id=n):
                     self.open.setdefault("exit", []).append(n)
+                case i.SleepHost(instance_id=n):
+                    self.open.setdefault("sleep", []).append(n)
+                case i.WakeHost(instance_id=n):
+                    self.open.setdefault("wake", []).append(n)
                 case i.StartHub(hub_id=n):
                     self.open.setdefault("hub", []).append(n)
                 case i.StartStandby(host_id=n):
@@ -75,10 +79,16 @@ class RandomEvents(RuleBasedStateMachine):
     # -- rules -------------------------------------------------------------------------------------
 
     @precondition(lambda self: self.worker is None)
-    @rule(devices=st.integers(0, 2))
-    def begin(self, devices: int) -> None:
-        device_mib = 1000 if devices else 0
-        self.worker = Worker(preloads=PRELOADS, devices=devices, device_mib=device_mib, serves=True)
+    @rule(devices=st.integers(0, 2), sleep_mib=st.sampled_from([0, 120, 250, 600]))
+    def begin(self, devices: int, sleep_mib: int) -> None:
+        self.worker = Worker(
+            preloads=PRELOADS,
+            devices=devices,
+            device_mib=1000 if devices else 0,
+            serves=True,
+            sleep_mib=sleep_mib,
+            asleep_device_mib=50,
+        )
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data())
@@ -98,6 +108,30 @@ class RandomEvents(RuleBasedStateMachine):
             resume=resume if data.draw(st.booleans()) else None,
         )
         self.owe(self.worker.desire(assign=(made,)))
+
+    @precondition(lambda self: self.worker)
+    @rule(name=st.sampled_from(NAMES), mib=st.sampled_from([400, 700]), mostly=st.booleans())
+    def worked(self, name: str, mib: int, mostly: bool) -> None:
+        """An attempt comes as far as it can at once, so that idle instances are left behind."""
+        assert self.worker is not None
+        self.count += 1
+        attempt = str(self.count)
+        self.owe(self.worker.desire(assign=(assignment(attempt, name, memory_mib=mib),)))
+        if attempt not in self.worker.agent.state.attempts:
+            return
+        self.open["inputs"].remove(attempt)
+        self.post(e.InputsReady(attempt))
+        for kind, done in (("sleep", e.HostAsleep), ("wake", lambda n: e.HostAwake(n, 0.5))):
+            for number in self.open.pop(kind, []) if mostly else ():
+                self.post(done(number))
+        for number in self.open.pop("start", []):
+            self.post(e.HostStarted(number))
+            instance = self.worker.agent.state.by_id.get(number)
+            if instance is not None and instance.state == "loading":
+                self.post(e.HostLoaded(number, 2, 1.0, {}, 120))
+        for instance in self.worker.instances:
+            if mostly and attempt in instance.running:
+                self.post(e.AttemptFinished(instance.id, attempt, outputs={}))
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data())
@@ -124,20 +158,31 @@ class RandomEvents(RuleBasedStateMachine):
 
     @precondition(lambda self: self.worker)
     @rule(data=st.data())
-    def host_moved(self, data: st.DataObject) -> None:
+    def host_moved(self, data: st.DataObject) -> None:  # noqa: C901, PLR0912 - a case a move
         assert self.worker is not None
         failure = FailureReport("host-crashed", "as drawn")
-        match data.draw(st.sampled_from(["load", "fail", "exit", "crash", "silent", "memory"])):
+        moves = ["load", "fail", "exit", "crash", "silent", "memory", "asleep", "awake", "cannot"]
+        match data.draw(st.sampled_from(moves)):
             case "load" if (number := self.take("start", data)) is not None:
                 self.post(e.HostStarted(number))
                 instance = self.worker.agent.state.by_id.get(number)
                 if instance is not None and instance.state == "loading":
-                    self.post(e.HostLoaded(number, data.draw(st.integers(1, 3)), 1.0))
+                    asleep_mib = data.draw(st.sampled_from([0, 100, 120, 300]))
+                    capacity = data.draw(st.integers(1, 3))
+                    self.post(e.HostLoaded(number, capacity, 1.0, {}, asleep_mib))
             case "fail" if (number := self.take("start", data)) is not None:
                 self.post(e.HostLoadFailed(number, failure))
                 self.post(e.HostExited(number, failure))
             case "exit" if (number := self.take("exit", data)) is not None:
                 self.post(e.HostExited(number, failure))
+            case "asleep" if (number := self.take("sleep", data)) is not None:
+                self.post(e.HostAsleep(number))
+            case "awake" if (number := self.take("wake", data)) is not None:
+                self.post(e.HostAwake(number, 0.5))
+            case "cannot":
+                for kind in ("sleep", "wake"):
+                    if (number := self.take(kind, data)) is not None:
+                        self.post(e.HostSleepFailed(number, failure))
             case kind if self.worker.instances:
                 number = data.draw(st.sampled_from([x.id for x in self.worker.instances]))
                 if kind == "crash":
@@ -257,7 +302,7 @@ class RandomEvents(RuleBasedStateMachine):
         assert worker.agent.state.attempts == {}
         assert self.ended == {str(n + 1) for n in range(self.count)}
 
-    def _answer_all(self, worker: Worker) -> None:
+    def _answer_all(self, worker: Worker) -> None:  # noqa: C901 - one loop an answer
         owed, self.open = self.open, {}
         for a in owed.get("inputs", ()):
             self.post(e.InputsReady(a))
@@ -269,6 +314,10 @@ class RandomEvents(RuleBasedStateMachine):
             self.post(e.CheckpointsFlushed(a))
         for number in owed.get("exit", ()):
             self.post(e.HostExited(number, FailureReport("host-crashed", "it closed")))
+        for number in owed.get("sleep", ()):
+            self.post(e.HostAsleep(number))
+        for number in owed.get("wake", ()):
+            self.post(e.HostAwake(number, 0.5))
         for instance in worker.instances:
             if instance.state in ("starting", "loading"):
                 self.post(e.HostLoaded(instance.id, 2, 1.0))

@@ -81,7 +81,14 @@ class OneWatt:
 class Worker:
     """The agent, its clock, and what it has said so far. Invariants are checked at every event."""
 
-    def __init__(self, *, preloads: dict[str, Preload] | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        preloads: dict[str, Preload] | None = None,
+        asleep_mib: int = 0,
+        **settings: Any,
+    ) -> None:
+        self.asleep_mib = asleep_mib
         self.facts = Facts(preloads or {})
         self.agent = WorkerAgent(
             AgentSettings(**{"memory_mib": 1000, **settings}), self.facts, OneWatt()
@@ -128,7 +135,17 @@ class Worker:
     def load(self, instance_id: int, capacity: int = 4) -> list[i.Instruction]:
         """A host starts and loads."""
         found = self.post(e.HostStarted(instance_id))
-        return found + self.post(e.HostLoaded(instance_id, capacity, 2.0, {"torch": "1"}))
+        asleep_mib = self.asleep_mib
+        loaded = e.HostLoaded(instance_id, capacity, 2.0, {"torch": "1"}, asleep_mib)
+        return found + self.post(loaded)
+
+    def asleep(self, name: str) -> list[i.Instruction]:
+        """The instance of a signature, which was told to, has fallen asleep."""
+        return self.post(e.HostAsleep(self.instance(name).id))
+
+    def awake(self, name: str, wake_s: float = 0.5) -> list[i.Instruction]:
+        """The instance of a signature, which was told to wake, has."""
+        return self.post(e.HostAwake(self.instance(name).id, wake_s))
 
     def finish(self, attempt_id: str, **changes: Any) -> list[i.Instruction]:
         """The host of an attempt ends it; by default it succeeds with outputs in the report."""

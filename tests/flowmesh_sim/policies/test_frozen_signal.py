@@ -49,6 +49,7 @@ def test_the_frozen_signal_decides_what_it_decided_when_it_was_frozen(
     monkeypatch.setattr(Recorded, "changes", [], raising=False)
     load = {"shapes": ["group-a", "group-b"], "runs": 30, "optimize": "cost"}
     changed = with_baseline(document(**load), "fifo", signal="recorded", keep_alive_s=30.0)
+    changed["facts"] = {"sleep.host_limit_share": 0.0}  # no engine slept when it was frozen
     Simulation(scenario_of(changed), seed=1).run()
     assert Recorded.changes == [
         (5.0, (0, 0, 0)),

@@ -28,6 +28,8 @@ import msgspec
 OLD = Path(__file__).parent / "old"
 UNITS = 100
 """The work of each attempt, of which it reports how much is done."""
+ASLEEP_DEVICE_MIB = 50
+"""What an instance leaves on each device while it is asleep."""
 _MILLISECONDS = 3
 
 
@@ -149,6 +151,8 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
         components: digests, for the ports ``c0``, ``c1`` and so on.
         start_fails: the process cannot be started.
         load_failure: a kind of failure, or ``crash`` where the host exits.
+        asleep_mib: host memory that an instance takes while it is asleep; 0 where it cannot sleep.
+        sleep_fails, wake_fails: the host reports that it cannot.
     """
 
     name: str
@@ -161,6 +165,11 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     load_s: float = 1.0
     load_failure: str = ""
     close_s: float = 0.0
+    asleep_mib: int = 0
+    sleep_s: float = 0.0
+    wake_s: float = 0.0
+    sleep_fails: bool = False
+    wake_fails: bool = False
 
 
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -327,6 +336,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
         acknowledge_after_s: how long after each message that reports ends the control plane
             acknowledges them; None where it never does by itself.
         hub_start_s: how long its hub takes to start; None where the worker has none.
+        sleep_mib: of the host, for instances that are asleep.
     """
 
     name: str
@@ -343,6 +353,7 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True):
     grace_s: float = 30.0
     acknowledge_after_s: float | None = 0.05
     hub_start_s: float | None = None
+    sleep_mib: int = 0
 
 
 class Recording(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.golden.agent.format import Scenario
+from tests.golden.agent.format import ASLEEP_DEVICE_MIB, Scenario
 from tests.golden.agent.kinds import EVENTS, FULL_REPORT, START, SYNC
 from tests.golden.agent.scenarios import all_scenarios, new_scenarios
 from tests.golden.agent.virtual.worker import VirtualWorker
@@ -24,6 +24,8 @@ GOLDENS = {
     "checkpoints-of-a-drain": "A worker that stops asks for checkpoints, and again at half of the "
     "grace period",
     "cancelled-in-each-phase": "An attempt is cancelled in whatever phase it is",
+    "engines-asleep": "Engines take turns: each falls asleep for the other, and those that cannot "
+    "are ended",
     "hosts-that-are-killed": "A host is ended that uses too much memory, stands still, or is "
     "killed by the kernel",
     "hosts-that-do-not-load": "A load that fails, a host that crashes as it loads, and one that "
@@ -107,6 +109,8 @@ def _agent(scenario: Scenario) -> WorkerAgent:
         device_mib=scenario.device_mib,
         grace_s=scenario.grace_s,
         serves=scenario.hub_start_s is not None,
+        sleep_mib=scenario.sleep_mib,
+        asleep_device_mib=ASLEEP_DEVICE_MIB,
     )
     return WorkerAgent(settings, Facts(World(scenario)), NoEnergy())
 

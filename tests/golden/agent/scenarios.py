@@ -12,6 +12,7 @@ from tests.golden.agent.written import (
     replicas,
     reporting,
     results,
+    sleeping,
     standby_hosts,
 )
 
@@ -27,4 +28,4 @@ def all_scenarios() -> list[Scenario]:
 
 def new_scenarios() -> list[Scenario]:
     """Returns the scenarios of what the agent could not do before it became one machine."""
-    return [*forgetting.scenarios(), *replicas.scenarios()]
+    return [*forgetting.scenarios(), *replicas.scenarios(), *sleeping.scenarios()]

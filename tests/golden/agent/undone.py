@@ -14,6 +14,7 @@ from flowmesh_core.protocol.messages import Assignment, FailureReport, PrewarmSp
 from flowmesh_core.units import Digest
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent.attempts import TIMEOUT_TIMER
+from flowmesh_core.worker_agent.instances import Step
 from flowmesh_core.worker_agent.instructions import ClearTimer
 from flowmesh_core.worker_agent.machine import WorkerAgent
 from flowmesh_core.worker_agent.prewarm import PrewarmEntry
@@ -82,8 +83,8 @@ def _close_any_idle(agent: WorkerAgent) -> None:
             listed = instances.prewarmed
             instances._close(min(idle, key=lambda i: (i.signature in listed, i.last_used_s)))
 
-    def needed(idle: list[Instance], wanted: Wanted) -> list[Instance]:
-        freed = [*agent.standby.reservations, *(i.reservation for i in idle)]
+    def needed(idle: list[Step], wanted: Wanted) -> list[Step]:
+        freed = [*agent.standby.reservations, *(i.reservation for i, _ in idle)]
         devices = instances._devices(wanted)
         return idle if agent.memory.suffices(wanted.memory_mib, devices, freed) else []
 

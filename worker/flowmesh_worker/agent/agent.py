@@ -117,6 +117,7 @@ class Agent:
                 device_mib=devices.memory_mib if devices else 0,
                 grace_s=settings.grace_s,
                 serves=hub is not None,
+                sleep_mib=settings.sleep_mib,
             ),
             facts,
             EnergyShares(meter, settings.power_w),
@@ -151,6 +152,7 @@ class Agent:
             post,
             ended=self._attempts.ended,
             checkpoint=self._attempts.take_checkpoint,
+            sleeps=settings.sleep_mib > 0,
         )
         self.standby = StandbyProcesses(
             settings.cpus,
@@ -298,7 +300,7 @@ class Agent:
 
     def _loaded(self) -> list[tuple[Digest, str]]:
         return [
-            (component.digest, "device" if host.start.devices else "host")
+            (component.digest, "device" if host.start.devices and not host.is_asleep else "host")
             for host in self.hosts
             for component in host.start.components.values()
         ]

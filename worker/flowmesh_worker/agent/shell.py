@@ -20,7 +20,7 @@ from flowmesh_worker.agent.attempt_data import AttemptData
 from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.instances.engine_hosts import EngineHosts
 from flowmesh_worker.instances.standby_hosts import StandbyProcesses
-from flowmesh_worker.ipc.frames import Cancel, Release, Stop
+from flowmesh_worker.ipc.frames import Cancel, FallAsleep, Release, Stop, WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -82,6 +82,8 @@ class Shell:
             i.DropAttempt: attempts.drop,
             i.StartHost: self._start_host,
             i.CloseHost: lambda x: hosts.close(x.instance_id, x.within_s),
+            i.SleepHost: lambda x: hosts.send(x.instance_id, FallAsleep()),
+            i.WakeHost: lambda x: hosts.send(x.instance_id, WakeUp()),
             i.KillHost: lambda x: hosts.kill(x.instance_id),
             i.RunAttempt: lambda x: hosts.send(x.instance_id, attempts.run_message(x.attempt_id)),
             i.CancelAttempt: lambda x: hosts.send(x.instance_id, Cancel(x.attempt_id)),

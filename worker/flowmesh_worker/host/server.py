@@ -29,9 +29,12 @@ from flowmesh_worker.host.thread_safe_sender import ThreadSafeSender
 from flowmesh_worker.host.work import AttemptDir, HostWork, local_inputs, verified_here
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.frames import (
+    Asleep,
     AttemptEnded,
+    Awake,
     Cancel,
     Close,
+    FallAsleep,
     FromHost,
     HostUsage,
     ListenForCalls,
@@ -42,9 +45,11 @@ from flowmesh_worker.ipc.frames import (
     Progressed,
     Release,
     RunAttempt,
+    SleepFailed,
     Start,
     Stop,
     ToHost,
+    WakeUp,
 )
 
 _PROGRESS_EVERY_S = 0.25
@@ -71,6 +76,7 @@ class HostServer:
         self._starting: asyncio.Task[None] | None = None
         self._calls: CallServer | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._sleeping: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         """Serves until closed, then cancels what still runs and closes the engine."""
@@ -106,8 +112,7 @@ class HostServer:
             case Release():
                 self._remove(message.attempt_id)
             case Stop():
-                if message.attempt_id in self._signals:
-                    self._signals[message.attempt_id].stopping.set()
+                self._stop(message.attempt_id)
             case Cancel():
                 self._cancel(message.attempt_id)
             case Prepare():
@@ -117,8 +122,15 @@ class HostServer:
             case ListenForCalls():
                 listening = self._listen(Path(message.socket))
                 self._listening = asyncio.get_running_loop().create_task(listening)
+            case FallAsleep() | WakeUp():
+                turning = self._turn(message)
+                self._sleeping = asyncio.get_running_loop().create_task(turning)
             case Close():
                 self._closed.set()
+
+    def _stop(self, attempt_id: str) -> None:
+        if attempt_id in self._signals:
+            self._signals[attempt_id].stopping.set()
 
     def _cancel(self, attempt_id: str) -> None:
         if attempt_id in self._tasks:
@@ -148,6 +160,7 @@ class HostServer:
             signature_params=start.signature_params,
             scratch=self._scratch,
             mixed=frozenset(start.mixed),
+            sleeps=start.sleeps,
         )
         components = {
             port: TreeInput(c.digest, Path(c.paths[0])) for port, c in start.components.items()
@@ -162,7 +175,20 @@ class HostServer:
             return
         elapsed = time.perf_counter() - began
         self._libraries = loaded_libraries()
-        self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries))
+        asleep_mib = int(getattr(engine, "asleep_mib", 0)) if start.sleeps else 0
+        self._send(Loaded(max(1, int(engine.capacity)), elapsed, self._libraries, asleep_mib))
+
+    async def _turn(self, message: FallAsleep | WakeUp) -> None:
+        """Has the engine sleep or wake."""
+        engine: Any = self._engine
+        sleeps = isinstance(message, FallAsleep)
+        began = time.perf_counter()
+        try:
+            await (engine.sleep() if sleeps else engine.wake())
+        except Exception as error:
+            self._send(SleepFailed(engine_failure(error, self._name)))
+            return
+        self._send(Asleep() if sleeps else Awake(time.perf_counter() - began))
 
     async def _listen(self, path: Path) -> None:
         if self._calls is None:

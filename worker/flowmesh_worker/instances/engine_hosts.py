@@ -29,8 +29,11 @@ from flowmesh_worker.instances.oom import KillCounter, OomKills, OomVictims
 from flowmesh_worker.instances.scratch import Scratch
 from flowmesh_worker.instances.standby_hosts import StandbyProcess
 from flowmesh_worker.ipc.frames import (
+    Asleep,
     AttemptEnded,
+    Awake,
     Checkpointed,
+    FallAsleep,
     FromHost,
     HostInput,
     ListenForCalls,
@@ -38,8 +41,10 @@ from flowmesh_worker.ipc.frames import (
     LoadFailed,
     Progressed,
     RunAttempt,
+    SleepFailed,
     Start,
     ToHost,
+    WakeUp,
 )
 from flowmesh_worker.ipc.host_directory import remove_host_folder, socket_folder
 
@@ -56,6 +61,7 @@ class EngineHost:
         folder: the directory that it may write into.
         running: ids of the attempts that it was sent and has not ended.
         journals: directory and progress of the journals of those, by attempt.
+        is_asleep: whether it was put asleep, and not woken since.
     """
 
     instance_id: int
@@ -66,6 +72,7 @@ class EngineHost:
     running: set[str] = field(default_factory=set)
     journals: dict[str, tuple[str, float]] = field(default_factory=dict)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    is_asleep: bool = False
 
     @property
     def engine(self) -> str:
@@ -85,6 +92,7 @@ class EngineHosts:
         *,
         ended: Callable[[int, AttemptEnded], None],
         checkpoint: Callable[[str, str, float], None],
+        sleeps: bool = False,
         oom_kills: KillCounter | None = None,
     ) -> None:
         """Starts none.
@@ -96,6 +104,7 @@ class EngineHosts:
             post: hands events to the agent.
             ended: called with the instance's number when a host has ended an attempt.
             checkpoint: called with attempt, directory and progress of a new checkpoint.
+            sleeps: whether hosts may be put asleep; engines prepare for it as they load.
             oom_kills: counts processes that the kernel has killed for lack of memory.
         """
         self._engines = engines
@@ -104,6 +113,7 @@ class EngineHosts:
         self._post = post
         self._ended = ended
         self._checkpoint = checkpoint
+        self._sleeps = sleeps
         self._oom_victims = OomVictims(oom_kills or OomKills())
         self._hosts: dict[int, EngineHost] = {}
         self._empty = asyncio.Event()
@@ -152,6 +162,7 @@ class EngineHosts:
             signature_params=wanted.signature_params,
             scratch=str(folder),
             mixed=mixed,
+            sleeps=self._sleeps,
         )
         host = EngineHost(number, wanted.signature, start, folder, process)
         self._hosts[number] = host
@@ -175,6 +186,8 @@ class EngineHosts:
             return
         if isinstance(message, RunAttempt):
             host.running.add(message.attempt_id)
+        elif isinstance(message, FallAsleep | WakeUp):
+            host.is_asleep = isinstance(message, FallAsleep)
         host.process.send(message)
 
     def close(self, instance_id: int, within_s: float) -> None:
@@ -213,12 +226,11 @@ class EngineHosts:
     def _received(self, instance_id: int, message: FromHost) -> None:
         host = self._hosts[instance_id]
         if isinstance(message, AttemptEnded | Progressed | Checkpointed):
-            # Code in a host must not report anything of attempts in other hosts.
-            if message.attempt_id not in host.running:
+            if not _is_of(host, message):
                 return
-            if isinstance(message, AttemptEnded):
-                host.running.discard(message.attempt_id)
-                host.journals.pop(message.attempt_id, None)
+        elif isinstance(message, Asleep | Awake | SleepFailed):
+            self._post(_turned(instance_id, message))
+            return
         match message:
             case AttemptEnded(failure=failure) if failure is not None:
                 failure = self._or_out_of_memory(host, failure)
@@ -230,8 +242,8 @@ class EngineHosts:
                 self._post(e.AttemptProgressed(instance_id, attempt_id, units, done, total, unit))
             case Checkpointed():
                 self._checkpointed(host, message)
-            case Loaded(capacity=capacity, load_s=load_s, libraries=libraries):
-                self._post(e.HostLoaded(instance_id, capacity, load_s, libraries))
+            case Loaded(capacity, load_s, libraries, asleep_mib):
+                self._post(e.HostLoaded(instance_id, capacity, load_s, libraries, asleep_mib))
             case LoadFailed(failure=failure):
                 failure = self._or_out_of_memory(host, failure)
                 self._post(e.HostLoadFailed(instance_id, failure))
@@ -277,6 +289,28 @@ class EngineHosts:
         task = asyncio.get_running_loop().create_task(work)
         host.tasks.add(task)
         task.add_done_callback(host.tasks.discard)
+
+
+def _is_of(host: EngineHost, message: AttemptEnded | Progressed | Checkpointed) -> bool:
+    """Whether a message is of an attempt that runs in this host, and then takes its end from it.
+
+    Code in a host must not report anything of attempts in other hosts.
+    """
+    if message.attempt_id not in host.running:
+        return False
+    if isinstance(message, AttemptEnded):
+        host.running.discard(message.attempt_id)
+        host.journals.pop(message.attempt_id, None)
+    return True
+
+
+def _turned(instance_id: int, message: Asleep | Awake | SleepFailed) -> e.Event:
+    match message:
+        case Asleep():
+            return e.HostAsleep(instance_id)
+        case Awake(wake_s=wake_s):
+            return e.HostAwake(instance_id, wake_s)
+    return e.HostSleepFailed(instance_id, message.failure)
 
 
 def _not_started(engine: str, error: OSError) -> FailureReport:

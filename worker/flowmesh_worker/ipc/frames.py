@@ -84,6 +84,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
         engine: its name; ``loads`` is its class as ``module:attribute``.
         components: the components to load, by port.
         mixed: the ports whose components come with each attempt instead.
+        sleeps: whether the host may be asked to fall asleep.
     """
 
     engine: str
@@ -95,6 +96,7 @@ class Start(msgspec.Struct, frozen=True, array_like=True, tag="start"):
     signature_params: dict[str, Any]
     scratch: str
     mixed: tuple[str, ...] = ()
+    sleeps: bool = False
 
 
 class RunAttempt(msgspec.Struct, frozen=True, array_like=True, tag="run"):
@@ -136,6 +138,14 @@ class Close(msgspec.Struct, frozen=True, array_like=True, tag="close"):
     """Close the engine and exit."""
 
 
+class FallAsleep(msgspec.Struct, frozen=True, array_like=True, tag="sleep"):
+    """Free the devices and keep the process and the weights; nothing runs in the host."""
+
+
+class WakeUp(msgspec.Struct, frozen=True, array_like=True, tag="wake"):
+    """Take the devices' memory back."""
+
+
 class ListenForCalls(msgspec.Struct, frozen=True, array_like=True, tag="listen"):
     """Take calls of services on this Unix socket, once the engine is loaded."""
 
@@ -153,15 +163,33 @@ class Loaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
 
     Attributes:
         libraries: versions of the libraries that it has imported.
+        asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
     """
 
     capacity: int
     load_s: float
     libraries: dict[str, str]
+    asleep_mib: int = 0
 
 
 class LoadFailed(msgspec.Struct, frozen=True, array_like=True, tag="load-failed"):
     """The engine could not be loaded; the host exits."""
+
+    failure: FailureReport
+
+
+class Asleep(msgspec.Struct, frozen=True, array_like=True, tag="asleep"):
+    """The host has freed its devices."""
+
+
+class Awake(msgspec.Struct, frozen=True, array_like=True, tag="awake"):
+    """The host accepts attempts again, ``wake_s`` after it was asked to."""
+
+    wake_s: float
+
+
+class SleepFailed(msgspec.Struct, frozen=True, array_like=True, tag="sleep-failed"):
+    """The host could not fall asleep, or could not wake."""
 
     failure: FailureReport
 
@@ -207,5 +235,26 @@ class AttemptEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     verified: dict[str, tuple[int, ...]] = {}
 
 
-ToHost = Prepare | Start | RunAttempt | Stop | Cancel | Release | Close | ListenForCalls
-FromHost = Prepared | Loaded | LoadFailed | Progressed | Checkpointed | AttemptEnded
+ToHost = (
+    Prepare
+    | Start
+    | RunAttempt
+    | Stop
+    | Cancel
+    | Release
+    | Close
+    | FallAsleep
+    | WakeUp
+    | ListenForCalls
+)
+FromHost = (
+    Prepared
+    | Loaded
+    | LoadFailed
+    | Asleep
+    | Awake
+    | SleepFailed
+    | Progressed
+    | Checkpointed
+    | AttemptEnded
+)

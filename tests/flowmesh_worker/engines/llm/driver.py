@@ -22,6 +22,7 @@ from blake3 import blake3
 from flowmesh_core.errors import AttemptError
 from flowmesh_store.datasets.chunks import as_single_chunk
 from flowmesh_worker.engine_api import DatasetInput, HostSettings, Rows, Tree, TreeInput, Work
+from flowmesh_worker.instances.memory_watch import used_mib
 
 
 def dataset(rows: list[dict[str, Any]], folder: Path, name: str) -> DatasetInput:
@@ -106,6 +107,24 @@ def die(job: dict[str, Any], answer: dict[str, Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+async def sleep_and_wake(engine: Any) -> dict[str, Any]:
+    config = engine._backend.engine.vllm_config.cache_config
+    before = used_mib(os.getpid())
+    began = time.monotonic()
+    await engine.sleep()
+    sleep_s, asleep = time.monotonic() - began, used_mib(os.getpid())
+    began = time.monotonic()
+    await engine.wake()
+    return {
+        "awake_mib": before,
+        "asleep_mib": asleep,
+        "cache_mib": config.kv_cache_memory_bytes / 2**20,
+        "said_mib": engine.asleep_mib,
+        "sleep_s": sleep_s,
+        "wake_s": time.monotonic() - began,
+    }
+
+
 async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     module, _, cls = job["engine"].partition(":")
     engine = getattr(importlib.import_module(module), cls)()
@@ -116,6 +135,7 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
         signature_params=job.get("signature", {}),
         scratch=folder,
         mixed=frozenset(job.get("mixed", ())),
+        sleeps="sleep_before" in job,
     )
     began = time.monotonic()
     try:
@@ -126,17 +146,20 @@ async def main(job: dict[str, Any], folder: Path) -> dict[str, Any]:
     loaded_s = time.monotonic() - began
     sequences = most_sequences(engine)
     batches = []
+    slept: list[dict[str, Any]] = []
     for b, actions in enumerate(job["batches"]):
         if b in (job.get("kill_core_before"), job.get("die_before")):
             core = next(c for c in psutil.Process().children() if "EngineCore" in c.name())
             if job.get("die_before") == b:
                 die(job, {"core": core.pid, "batches": batches})
             core.send_signal(signal.SIGKILL)
+        if b in job.get("sleep_before", ()):
+            slept.append(await sleep_and_wake(engine))
         tasks = [act(engine, a, folder, f"{b}-{i}") for i, a in enumerate(actions)]
         batches.append(await asyncio.gather(*tasks))
     await engine.close()
     answer = {"load_s": loaded_s, "capacity": engine.capacity, "batches": batches}
-    return {**answer, "max_num_seqs": sequences}
+    return {**answer, "max_num_seqs": sequences, "slept": slept}
 
 
 if __name__ == "__main__":

@@ -194,7 +194,31 @@ class EngineHosts:
             return
         signature = self._world.signatures[host.signature]
         capacity = self._world.engines[signature.engine].capacity
-        self._post(e.HostLoaded(number, capacity, signature.load_s))
+        loaded = e.HostLoaded(number, capacity, signature.load_s, {}, signature.asleep_mib)
+        self._post(loaded)
+
+    def sleep(self, number: int, host: Host) -> None:
+        """Has a host fall asleep, or report that it cannot."""
+        signature = self._world.signatures[host.signature]
+        event: e.Event = e.HostAsleep(number)
+        if signature.sleep_fails:
+            event = e.HostSleepFailed(number, failure("engine"))
+        self._turn(host, signature.sleep_s, event)
+
+    def wake(self, number: int, host: Host) -> None:
+        """Has a host wake, or report that it cannot."""
+        signature = self._world.signatures[host.signature]
+        event: e.Event = e.HostAwake(number, signature.wake_s)
+        if signature.wake_fails:
+            event = e.HostSleepFailed(number, failure("engine"))
+        self._turn(host, signature.wake_s, event)
+
+    def _turn(self, host: Host, after_s: float, event: e.Event) -> None:
+        def turned() -> None:
+            if not host.is_gone:
+                self._post(event)
+
+        self._world.time.after(after_s, turned)
 
     def printed(self, host: Host, line: str) -> None:
         """See ``EngineOwner``."""

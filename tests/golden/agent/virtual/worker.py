@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.golden.agent.format import (
+    ASLEEP_DEVICE_MIB,
     Calls,
     Connect,
     Disconnect,
@@ -59,6 +60,8 @@ class VirtualWorker:
             device_mib=scenario.device_mib,
             grace_s=scenario.grace_s,
             serves=scenario.hub_start_s is not None,
+            sleep_mib=scenario.sleep_mib,
+            asleep_device_mib=ASLEEP_DEVICE_MIB,
         )
         self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy())
         self._events: list[e.Event] = []
@@ -82,6 +85,8 @@ class VirtualWorker:
             i.DropAttempt: self._drop,
             i.StartHost: self._start_host,
             i.CloseHost: self._of_host(lambda host, x: host.close(x.within_s)),
+            i.SleepHost: self._of_host(lambda host, x: hosts.sleep(x.instance_id, host)),
+            i.WakeHost: self._of_host(lambda host, x: hosts.wake(x.instance_id, host)),
             i.KillHost: self._of_host(lambda host, x: host.kill()),
             i.RunAttempt: lambda x: hosts.run(
                 x.instance_id, x.attempt_id, resumed=attempts.is_resumed(x.attempt_id)

@@ -37,6 +37,7 @@ from flowmesh_worker.engines.errors import bad_input
 from flowmesh_worker.engines.llm.adapters import ADAPTER
 from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.requests import Backend, Request, Sampling, sample_seed
+from flowmesh_worker.engines.llm.sleeping import SleepsWithBackend
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.prompts import Prompt
@@ -46,7 +47,7 @@ from flowmesh_worker.engines.tokens import Tokenizing
 _CAPACITY = 64
 
 
-class LlmAgent:
+class LlmAgent(SleepsWithBackend):
     """The engine ``llm.agent``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:

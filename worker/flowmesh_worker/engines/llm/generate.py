@@ -27,6 +27,7 @@ from flowmesh_worker.engines.llm.backends import start_backend, supported_varian
 from flowmesh_worker.engines.llm.completion_columns import CompletionColumns
 from flowmesh_worker.engines.llm.sampling_run import SampledBatch, draw
 from flowmesh_worker.engines.llm.serving_calls import ServingCalls
+from flowmesh_worker.engines.llm.sleeping import SleepsWithBackend
 from flowmesh_worker.engines.models.model_facts import read_facts
 from flowmesh_worker.engines.preload import HostPreload, preload_of_implementation
 from flowmesh_worker.engines.tokens import Tokenizing
@@ -43,7 +44,7 @@ _UNENFORCED = (
 _SHOWN_CHARS = 2000
 
 
-class LlmGenerate:
+class LlmGenerate(SleepsWithBackend):
     """The engine ``llm.generate``; see :class:`flowmesh_worker.engine_api.Engine`."""
 
     def __init__(self) -> None:

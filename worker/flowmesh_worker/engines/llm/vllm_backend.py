@@ -20,7 +20,7 @@ from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
-from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
+from flowmesh_worker.engines.llm.vllm_sizes import asleep_mib, sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
 from flowmesh_worker.engines.models.model_facts import DTYPE_BYTES, ModelFacts
 from flowmesh_worker.llm_settings import pool_llm_settings
@@ -38,6 +38,7 @@ class VllmBackend:
         tokenizer: of the model.
         context_length: the maximum tokens of prompt and completion.
         grammars: bounds what compiling a request's grammar may take.
+        asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class VllmBackend:
         self._adapters = VllmAdapters(engine, adaptable)
         self.tokenizer = engine.get_tokenizer()
         self.context_length = context_length
+        self.asleep_mib = 0
 
     @classmethod
     async def start(cls, facts: ModelFacts, settings: HostSettings) -> "VllmBackend":
@@ -84,7 +86,10 @@ class VllmBackend:
                 f"vLLM refuses with.engine here: {str(e)[-_SHOWN_CHARS:]}",
                 "correct it, or use a pool whose devices have what it needs",
             ) from e
-        return cls(engine, thread, facts.context_length, GrammarLimits(process), adaptable)
+        found = cls(engine, thread, facts.context_length, GrammarLimits(process), adaptable)
+        if settings.sleeps:
+            found.asleep_mib = asleep_mib(facts, settings, _slot_bytes(facts, settings, adaptable))
+        return found
 
     async def complete(self, request: Request, grew: Callable[[int], None]) -> Completion:
         """See :class:`Backend`."""
@@ -139,6 +144,17 @@ class VllmBackend:
             )
         return Completion("".join(text), reason, tokens)
 
+    async def sleep(self) -> None:
+        """Moves the weights to host memory, and forgets the key-value cache with its prefixes.
+
+        On a CPU the weights stay where they are.
+        """
+        await self.engine.sleep(level=1)
+
+    async def wake(self) -> None:
+        """Takes requests again, with an empty cache."""
+        await self.engine.wake_up()
+
     async def close(self) -> None:
         """See :class:`Backend`."""
         self.grammars.close()
@@ -178,6 +194,11 @@ def _adaptable(facts: ModelFacts, settings: HostSettings) -> LoraTargets | None:
     return LoraTargets.of_model(facts.path) if ADAPTER in settings.mixed else None
 
 
+def _slot_bytes(facts: ModelFacts, settings: HostSettings, adaptable: LoraTargets | None) -> int:
+    dtype = facts.resolve_dtype(str(settings.signature_params.get("dtype", "auto")))
+    return adaptable.slot_bytes(DTYPE_BYTES[dtype]) if adaptable else 0
+
+
 def prepare_start(
     facts: ModelFacts,
     settings: HostSettings,
@@ -207,7 +228,7 @@ def prepare_start(
             f"on a CPU vLLM's results in {dtype} depend on the batch",
             "set with.dtype: float32, or with.batchInvariant: false",
         )
-    slot_bytes = adaptable.slot_bytes(DTYPE_BYTES[dtype]) if adaptable else 0
+    slot_bytes = _slot_bytes(facts, settings, adaptable)
     pool = pool_llm_settings()
     sizes = sizes_for(facts, dtype, settings, slot_bytes, pool)
     apply_environment(library_environment(settings, batch_invariant=invariant))
@@ -217,6 +238,7 @@ def prepare_start(
         "pooling": pooling,
         "engine": params.get("engine") or {},
         "pool": pool,
+        "sleeps": settings.sleeps and not pooling,
         "adapted": sorted(adaptable.names) if adaptable and not adaptable.has_experts else None,
     }
     return partial(start_async_llm, facts, dtype, sizes, fields)

@@ -32,8 +32,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         sizes: sequences, step and cache.
         fields: ``devices`` (a count; 0 is the CPU), ``tensor_parallel``, ``adapted``, the names
             of the layers that adapters change (None for all that vLLM supports), ``pooling``,
-            empty for an engine that generates, ``engine``, the settings of that parameter, and
-            ``pool``, those of the worker's pool.
+            empty for an engine that generates, ``engine``, the settings of that parameter,
+            ``pool``, those of the worker's pool, and ``sleeps``, whether it may be put asleep.
 
     The calling thread must live as long as the engine: on a CPU the kernel kills the engine core
     when the thread that forked it ends, so that it also dies with a killed host.
@@ -44,11 +44,10 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         for name in VLLM_ON_CPU.modules:
             importlib.import_module(name)
         _register_architecture(facts)
-        from flowmesh_worker.engines.llm.sampler_cpu import (  # noqa: PLC0415 - brings vLLM
-            use_on_cpu,
-        )
+        from flowmesh_worker.engines.llm import sampler_cpu, sleep_cpu  # noqa: PLC0415 - bring vLLM
 
-        use_on_cpu()
+        sampler_cpu.use_on_cpu()
+        sleep_cpu.use_on_cpu()
         use_in_core()
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
@@ -104,6 +103,7 @@ def engine_arguments(
         "quantization": fields["engine"].get(QUANTIZATION),
         "kv_cache_dtype": fields["engine"].get(KV_CACHE_DTYPE, "auto"),
         **({} if share is None else {"gpu_memory_utilization": share}),
+        **({"enable_sleep_mode": True} if on_gpu and fields.get("sleeps") else {}),
     }
 
 
