@@ -18,6 +18,7 @@ from flowmesh_core.worker_agent.machine import AgentSettings, WorkerAgent
 from flowmesh_sim.kernel.environment import Environment, Timer, cancel
 from flowmesh_sim.workers.batch import SimJob
 from flowmesh_sim.workers.engine_facts import SimEngineFacts
+from flowmesh_sim.workers.fetch_counter import SimFetchCounter
 from flowmesh_sim.workers.inputs import as_assignment
 from flowmesh_sim.workers.instance import SimInstance
 from flowmesh_sim.workers.transfers import Transfers
@@ -50,7 +51,8 @@ class SimShell:
             grace_s=context.grace_s,
             serves=context.serves,
         )
-        self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self)
+        fetches = SimFetchCounter(self.transfers.disk.received_bytes)
+        self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self, fetches)
         self._events: deque[e.Event] = deque()
         self._busy = self._changed = False
         self._runs = 0

@@ -9,7 +9,7 @@ from tests.golden.agent.format import Scenario
 from tests.golden.agent.kinds import EVENTS, FULL_REPORT, START, SYNC
 from tests.golden.agent.scenarios import all_scenarios, new_scenarios
 from tests.golden.agent.virtual.worker import VirtualWorker
-from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, World
+from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, NoFetchCounter, World
 from tests.golden.encoding import decode, encode, encode_instructions, plain
 from tests.golden.recording import Line, read_golden, write_golden
 from tests.golden.replaying import indented
@@ -108,7 +108,7 @@ def _agent(scenario: Scenario) -> WorkerAgent:
         grace_s=scenario.grace_s,
         serves=scenario.hub_start_s is not None,
     )
-    return WorkerAgent(settings, Facts(World(scenario)), NoEnergy())
+    return WorkerAgent(settings, Facts(World(scenario)), NoEnergy(), NoFetchCounter())
 
 
 def _answer(agent: WorkerAgent, line: Line) -> bytes:

@@ -28,7 +28,7 @@ from tests.golden.agent.virtual.connection import Connection
 from tests.golden.agent.virtual.data import AttemptData, Components, PrewarmFetches
 from tests.golden.agent.virtual.host import Host
 from tests.golden.agent.virtual.hosts import EngineHosts, StandbyHosts
-from tests.golden.agent.virtual.world import BEGIN_S, WALL_S, Facts, NoEnergy, World
+from tests.golden.agent.virtual.world import BEGIN_S, WALL_S, Facts, NoEnergy, NoFetchCounter, World
 
 from flowmesh_core.protocol.messages import Component
 from flowmesh_core.worker_agent import events as e
@@ -60,7 +60,7 @@ class VirtualWorker:
             grace_s=scenario.grace_s,
             serves=scenario.hub_start_s is not None,
         )
-        self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy())
+        self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy(), NoFetchCounter())
         self._events: list[e.Event] = []
         self._handling = self._closed = False
         self._timers: dict[e.TimerKey, Call] = {}
