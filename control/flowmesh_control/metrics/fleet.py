@@ -99,7 +99,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_reports_not_learned",
-        "Reports of workers that are not credible, by pool and figure: run, load or memory.",
+        "Reports of workers that are not credible, by pool and figure: run, load, fetch or memory.",
         ["pool", "figure"],
         state.figures.not_learned.items(),
     )
