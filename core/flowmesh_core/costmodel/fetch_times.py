@@ -81,7 +81,7 @@ class FetchTimes:
 
 
 def observed_slowdown(fetched_bytes: int, fetch_s: float) -> float:
-    """Returns the slowdown with which so many bytes take so long, within its bounds.
+    """Returns the slowdown that a fetch of this size and time shows, within its bounds.
 
     The inverse of ``FetchTimes.seconds``.
 
