@@ -71,6 +71,7 @@ USAGE = Usage(
     joules_estimated=False,
     peak_memory_mib=109,
     resumed=True,
+    fetched_bytes=112,
 )
 FAILURE = FailureReport(
     kind="engine",

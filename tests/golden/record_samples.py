@@ -62,6 +62,7 @@ from flowmesh_core.accounting.ledger_lines import (
 )
 from flowmesh_core.accounting.service_charges import ServiceDay
 from flowmesh_core.audit.provenance import provenance_of
+from flowmesh_core.costmodel.fetch_times import LearnedNetwork
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.regression import PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
@@ -792,4 +793,5 @@ def cost_model() -> CostModel:
     model = CostModel()
     model.learned["nvidia-h200", "llm.generate"] = learned
     model.memory_mib_by_level["nvidia-h200", "llm.generate", digest(95)] = 4096
+    model.fetches.by_pool["gpus"] = LearnedNetwork(0.625, 7)
     return model

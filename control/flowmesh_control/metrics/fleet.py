@@ -111,7 +111,8 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_reports_not_learned",
-        "Reports of workers that are not credible, by pool and figure: run, load, wake or memory.",
+        "Reports of workers that are not credible, by pool and figure: run, load, wake, fetch or"
+        " memory.",
         ["pool", "figure"],
         state.figures.not_learned.items(),
     )

@@ -337,7 +337,7 @@ class _CapacitySignal:
         key, size = CostKey.of(info), work.component_bytes
         near = sum(n for digest, n in info.components if digest in self._local[pool.name])
         needed = sum(n for _, n in info.components)
-        load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near)
+        load_s = model.load_s(key, kind, size) + model.fetch_s(needed - near, pool.name)
         full = float(instance_capacity(info, None, kind))
         one = self._warm.get(info.signature)
         gap_s = one.gap_s if one else FIRST_GAP_S

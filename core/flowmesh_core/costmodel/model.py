@@ -15,11 +15,7 @@ from math import exp, isfinite, log
 import msgspec
 
 from flowmesh_core.costmodel import prior
-from flowmesh_core.costmodel.devices import (
-    CONNECTION_BYTES_PER_S,
-    FETCH_CONNECTIONS,
-    FETCH_PIECE_BYTES,
-)
+from flowmesh_core.costmodel.fetch_times import FetchTimes
 from flowmesh_core.costmodel.regression import LEAST_S, PriorFit
 from flowmesh_core.costmodel.residuals import Residuals
 from flowmesh_core.fleet.ready import WorkSize
@@ -146,11 +142,13 @@ class CostModel:
 
     Attributes:
         learned: fits by level, in the order in which they last learned.
+        fetches: seconds of fetches by pool.
         memory_mib_by_level: peaks of device memory by (device class, engine, signature).
     """
 
     def __init__(self) -> None:
         self.learned: dict[Level, FittedModel] = {}
+        self.fetches = FetchTimes()
         self.memory_mib_by_level: dict[Level, int] = {}
 
     # -- reading ---------------------------------------------------------------------------------
@@ -231,14 +229,12 @@ class CostModel:
             return 0.0
         return self.load_s(key, device_class, component_bytes)
 
-    def fetch_s(self, far_bytes: int) -> float:
-        """Returns the seconds to bring bytes to a worker from the store.
+    def fetch_s(self, far_bytes: int, pool: str = "") -> float:
+        """Returns the seconds to bring bytes from the store to a worker of a pool.
 
-        Bytes after the first piece come by several connections. That a worker's network may carry
-        less is not known here.
+        Without a pool, or for one that was not observed, it is what the connections reach.
         """
-        first = min(far_bytes, FETCH_PIECE_BYTES)
-        return (first + (far_bytes - first) / FETCH_CONNECTIONS) / CONNECTION_BYTES_PER_S
+        return self.fetches.seconds(far_bytes, pool)
 
     def memory_mib(self, key: CostKey, device_class: str) -> int:
         """Returns the recent peak of device memory of this signature; 0 where none was observed."""
@@ -334,6 +330,10 @@ class CostModel:
             learned.load_count += 1
             step = 1.0 if learned.load_count == 1 and pace >= LOAD_PACE else pace
             learned.load_log += step * (seen - learned.load_log)
+
+    def observe_fetch(self, pool: str, fetched_bytes: int, fetch_s: float) -> None:
+        """Learns how long bytes took from the store to a worker of a pool."""
+        self.fetches.observe(pool, fetched_bytes, fetch_s)
 
     def observe_memory(self, key: CostKey, device_class: str, peak_mib: int) -> None:
         """Remembers a peak of device memory; older, higher peaks fade by 2% an observation."""

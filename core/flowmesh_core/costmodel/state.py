@@ -2,6 +2,7 @@
 
 import msgspec
 
+from flowmesh_core.costmodel.fetch_times import LearnedNetwork
 from flowmesh_core.costmodel.model import CostModel, FittedModel
 from flowmesh_core.costmodel.prior import FEATURES
 from flowmesh_core.costmodel.regression import PriorFit
@@ -24,10 +25,17 @@ class _LearnedState(msgspec.Struct, frozen=True):
     load_count: int
 
 
-class _ModelState(msgspec.Struct, frozen=True):
+class _ModelState(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole state.
+
+    Attributes:
+        fetches: what is known of networks by pool. Older releases neither write nor read it.
+    """
+
     version: int
     learned: list[_LearnedState]
     memory: list[tuple[tuple[str, ...], int]]
+    fetches: list[tuple[str, LearnedNetwork]] = []
 
 
 def encode_model(model: CostModel) -> bytes:
@@ -48,7 +56,8 @@ def encode_model(model: CostModel) -> bytes:
         for level, one in model.learned.items()
     ]
     memory = list(model.memory_mib_by_level.items())
-    return msgspec.json.encode(_ModelState(STATE_VERSION, learned, memory))
+    fetches = list(model.fetches.by_pool.items())
+    return msgspec.json.encode(_ModelState(STATE_VERSION, learned, memory, fetches))
 
 
 def decode_model(data: bytes) -> CostModel:
@@ -72,6 +81,7 @@ def decode_model(data: bytes) -> CostModel:
         learned.load_count = one.load_count
         model.learned[one.level] = learned
     model.memory_mib_by_level.update(state.memory)
+    model.fetches.by_pool.update(state.fetches)
     return model
 
 

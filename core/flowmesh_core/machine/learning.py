@@ -7,6 +7,7 @@ reports that the worker cannot have made up. Other reports are counted and not l
 
 from collections.abc import Iterable
 
+from flowmesh_core.costmodel.fetch_times import LEARNED_FROM_BYTES
 from flowmesh_core.costmodel.model import CostKey
 from flowmesh_core.costmodel.regression import LEAST_S
 from flowmesh_core.fleet.snapshot import SignatureInfo
@@ -39,6 +40,7 @@ def attempt_succeeded(
         peak_mib = 0
     state.learned.succeeded(attempt.info.base, device_class, peak_mib)
     state.model.observe_memory(key, device_class, peak_mib)
+    _learn_fetch(state, attempt, end, now_s)
     if usage.resumed:
         return  # it did an unknown part of the work
     mates = len(worker.attempts)
@@ -53,6 +55,17 @@ def attempt_succeeded(
     state.model.observe(key, spec.work, alone_s, load_s, device_class, batch=batch)
     if attempt.predicted_s:
         state.figures.predicted(key.engine, attempt.predicted_s, usage.run_s)
+
+
+def _learn_fetch(state: State, attempt: Attempt, end: AttemptEnd, now_s: float) -> None:
+    """Learns what the network of the worker's pool carries, from a fetch of some size."""
+    pool, usage = attempt.shape.pool, end.usage
+    if usage.fetched_bytes < LEARNED_FROM_BYTES:
+        return
+    if _fetch_is_credible(state, attempt, end, now_s):
+        state.model.observe_fetch(pool, usage.fetched_bytes, usage.fetch_s)
+    else:
+        state.figures.not_learned[pool, "fetch"] += 1
 
 
 def _slowdown(worker: Worker, attempt: Attempt, now_s: float) -> float:
@@ -137,6 +150,22 @@ def _run_is_credible(
     if state.model.observations(key, device_class, work.component_bytes) < ESTIMATE_FROM:
         return True
     return _near(run_s, state.model.predict(key, device_class, work, batch=batch).seconds)
+
+
+def _fetch_is_credible(state: State, attempt: Attempt, end: AttemptEnd, now_s: float) -> bool:
+    """Whether so much can have come in these seconds.
+
+    A network that seems far quicker or slower than expected is believed where the seconds are most
+    of those that the control plane has seen, and the bytes are about what the attempt needs.
+    """
+    usage, work = end.usage, attempt.action.spec.work
+    seen_s = now_s - attempt.assigned_s
+    if usage.fetch_s > seen_s and not attempt.adopted:
+        return False
+    if _near(usage.fetch_s, state.model.fetch_s(usage.fetched_bytes, attempt.shape.pool)):
+        return True
+    needed_bytes = work.component_bytes + work.input_bytes
+    return seen_s <= FACTOR * usage.fetch_s and usage.fetched_bytes <= FACTOR * needed_bytes
 
 
 def _memory_is_credible(

@@ -87,8 +87,8 @@ class MachineCounters:
         untrusted_results: results that no subscriber accepted for its pool's trust, by pool.
         protocol_violations: messages of workers with dropped items, and results that are not what
             their identity says, by pool.
-        not_learned: reports that are not credible, by (pool, ``run``, ``load``, ``wake`` or
-            ``memory``).
+        not_learned: reports that are not credible, by (pool, ``run``, ``load``, ``wake``,
+            ``fetch`` or ``memory``).
         wakes: by pool, engine instances that were asleep and have woken, and the seconds it took.
         batch: by engine, how many actions of a signature a worker had once a batch joined them.
         waited_s: by pool, seconds from ready to assigned.

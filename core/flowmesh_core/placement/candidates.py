@@ -5,6 +5,8 @@ signature, full or not, or memory for a new one without evicting one that has wo
 (``equivalence``).
 """
 
+from functools import partial
+
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Tier
@@ -65,9 +67,9 @@ class CandidateFinder:
             needed = large
             for _, size in group.info.components:
                 needed += size
-            fetch_s = self._tick.model.fetch_s(large)
+            fetch_s_in = partial(self._tick.model.fetch_s, large)
             found = Estimates(
-                estimates_at(outlook.sites, group.work, needed, fetch_s), outlook.common_s
+                estimates_at(outlook.sites, group.work, needed, fetch_s_in), outlook.common_s
             )
             self._estimates[group.cohort] = found
         return found
@@ -122,4 +124,5 @@ def with_inputs(
     local_bytes = sum(
         size for tier, size in local if tier is not Tier.ZONE and tier is not Tier.FAR
     )
-    return prospect.nearer(near, tick.model.fetch_s(local_bytes))
+    pool = tick.accounts[member].view.shape.pool
+    return prospect.nearer(near, tick.model.fetch_s(local_bytes, pool))

@@ -59,7 +59,10 @@ class SchedulingCycle:
     def _index(self) -> None:
         numbers: dict[tuple[object, ...], int] = {}
         for index, worker in enumerate(self.snapshot.workers):
-            key = _shape_key(worker.shape, self.snapshot.reserved_pools)
+            key = (
+                *_shape_key(worker.shape, self.snapshot.reserved_pools),
+                self.model.fetches.slowdown(worker.shape.pool),
+            )
             kind = numbers.setdefault(key, len(self.shapes))
             if kind == len(self.shapes):
                 self.shapes.append(worker.shape)
@@ -113,14 +116,15 @@ class SchedulingCycle:
         view = self.accounts[member].view
         digests = [digest for digest, _ in info.components]
         tiers = tuple(self.holders.tiers(digests, member))
-        key = (info.signature, view.shape.device_class, group.work.component_bytes, tiers)
+        pool = view.shape.pool
+        key = (info.signature, view.shape.device_class, pool, group.work.component_bytes, tiers)
         found = self._loads.get(key)
         if found is None:
             far = 0
             for (_, size), tier in zip(info.components, tiers, strict=True):
                 # Workers read from the store alone: a copy in their zone saves no time.
                 far += size if tier in {None, Tier.ZONE, Tier.FAR} else 0
-            found = self.model.fetch_s(far) + self.model.load_s(
+            found = self.model.fetch_s(far, pool) + self.model.load_s(
                 CostKey.of(info), view.shape.device_class, group.work.component_bytes
             )
             self._loads[key] = found

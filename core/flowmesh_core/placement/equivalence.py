@@ -31,6 +31,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
         near_bytes: bytes of components, each weighted by its nearness.
         spot: whether the provider may take the workers away; then an engine takes ``reload_s`` to
             load again.
+        pool: of its workers, or one with an equally fast network.
     """
 
     members: list[int]
@@ -46,6 +47,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
     near_bytes: float
     spot: bool = False
     reload_s: float = 0.0
+    pool: str = ""
 
 
 def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
@@ -138,6 +140,7 @@ def _open(
         near_bytes,
         bool(shape.spot),
         _reload_s(tick, group, member),
+        shape.pool,
     )
 
 
@@ -167,6 +170,7 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
         sum([_nearness(tick, d, member) * size for d, size in info.components]),
         bool(view.shape.spot),
         _reload_s(tick, group, member),
+        view.shape.pool,
     )
 
 

@@ -3,7 +3,7 @@
 Shared by all groups that differ only in their weights; a cycle has thousands of those.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
@@ -59,7 +59,10 @@ class Estimates:
 
 
 def estimates_at(
-    sites: Sequence[EquivalenceClass], work: WorkSize, needed_bytes: int, fetch_s: float
+    sites: Sequence[EquivalenceClass],
+    work: WorkSize,
+    needed_bytes: int,
+    fetch_s_in: Callable[[str], float],
 ) -> list[Estimate]:
     """Returns the estimate of an action of a size at each class, with none of its inputs near.
 
@@ -67,11 +70,15 @@ def estimates_at(
         sites: at least one, of one signature.
         work: the size.
         needed_bytes: of components and inputs.
-        fetch_s: seconds to fetch the inputs.
+        fetch_s_in: returns the seconds to fetch the inputs to a worker of a pool.
     """
     found: list[Estimate] = []
     rate, seconds = sites[0].rate, sites[0].rate.seconds(work)
+    pool, fetch_s = sites[0].pool, fetch_s_in(sites[0].pool)
     for site in sites:
+        if site.pool != pool:
+            pool = site.pool
+            fetch_s = fetch_s_in(pool)
         if site.rate is not rate:  # classes of one kind of worker are adjacent
             rate = site.rate
             seconds = rate.seconds(work)

@@ -67,6 +67,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         joules: energy; ``joules_estimated`` says that no meter was read.
         peak_memory_mib: peak device memory (host memory on a CPU).
         resumed: whether it began at a checkpoint, so that ``run_s`` and ``units`` are of the rest.
+        fetched_bytes: what came from the store to the worker during ``fetch_s``, also for others.
     """
 
     units: int = 0
@@ -80,6 +81,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     joules_estimated: bool = True
     peak_memory_mib: int = 0
     resumed: bool = False
+    fetched_bytes: int = 0
 
 
 class PartProvenance(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -83,6 +83,7 @@ _USAGE: checks.Limits = (
     ("put_s", SECONDS_MAX),
     ("joules", FIGURE_MAX),
     ("peak_memory_mib", MIB_MAX),
+    ("fetched_bytes", BYTES_MAX),
 )
 _FAILURE: checks.Limits = (("retry_after_s", RETRY_AFTER_MAX_S),)
 _END: checks.Limits = (("started_s", TIME_MAX_S), ("ended_s", TIME_MAX_S))
@@ -319,6 +320,7 @@ def of_usage(usage: Usage) -> MessageProblem | None:
         and 0 <= usage.put_s <= SECONDS_MAX
         and 0 <= usage.joules <= FIGURE_MAX
         and 0 <= usage.peak_memory_mib <= MIB_MAX
+        and 0 <= usage.fetched_bytes <= BYTES_MAX
     ):
         return None
     found = checks.number(usage, _USAGE)

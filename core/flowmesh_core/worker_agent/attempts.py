@@ -39,7 +39,7 @@ from flowmesh_core.worker_agent.instructions import (
     StoreOutputs,
 )
 from flowmesh_core.worker_agent.outbox import Outbox
-from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts
+from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts, FetchCounter
 from flowmesh_core.worker_agent.reports import Reports, figure
 from flowmesh_core.worker_agent.standby import StandbyHosts
 from flowmesh_core.worker_agent.state import AgentState, Attempt, Instance
@@ -81,6 +81,7 @@ class Attempts:
         out: Outbox,
         facts: EngineFacts,
         energy: EnergyCounter,
+        fetches: FetchCounter,
         instances: Instances,
         standby: StandbyHosts,
         reports: Reports,
@@ -89,6 +90,7 @@ class Attempts:
         self._out = out
         self._facts = facts
         self._energy = energy
+        self._fetches = fetches
         self._instances = instances
         self._standby = standby
         self._reports = reports
@@ -117,6 +119,8 @@ class Attempts:
         attempt.inline = all(comes_inline(ref) for ref in assignment.inputs.values())
         if not attempt.inline:
             self._report(attempt)
+        if _needs_store(attempt):
+            self._fetches.begin(attempt.id)
         self._out.add(FetchInputs(assignment))
 
     def inputs_ready(self, attempt_id: str) -> None:
@@ -157,7 +161,7 @@ class Attempts:
 
     def _enqueue(self, attempt: Attempt) -> None:
         attempt.queued_s = self._out.now_s
-        attempt.fetch_s = self._fetch_s(attempt)
+        self._record_fetch(attempt)
         attempt.serial = attempt.serial or next(self._state.numbers)
         instance = self._instances.find(attempt)
         if instance is not None:
@@ -378,12 +382,11 @@ class Attempts:
             if attempt.assignment.timeout_s > 0:
                 self._out.add(ClearTimer((TIMEOUT_TIMER, attempt.id)))
 
-    def _fetch_s(self, attempt: Attempt) -> float:
-        """Seconds that fetching has taken so far; 0 if everything came with the assignment."""
-        if attempt.phase is not AttemptPhase.FETCHING:
-            return attempt.fetch_s
-        inline = attempt.inline and attempt.assignment.resume is None
-        return 0.0 if inline else self._out.now_s - attempt.started_s
+    def _record_fetch(self, attempt: Attempt) -> None:
+        """Records seconds and bytes of fetching if that ends now."""
+        if attempt.phase is AttemptPhase.FETCHING and _needs_store(attempt):
+            attempt.fetch_s = self._out.now_s - attempt.started_s
+            attempt.fetched_bytes += self._fetches.end(attempt.id)
 
     def _end(
         self,
@@ -394,7 +397,7 @@ class Attempts:
     ) -> None:
         assignment = attempt.assignment
         del self._state.attempts[attempt.id]
-        attempt.fetch_s = self._fetch_s(attempt)
+        self._record_fetch(attempt)
         self._stopped(attempt)
         instance = attempt.instance
         log = attempt.log
@@ -443,6 +446,7 @@ class Attempts:
             joules_estimated=not used.joules and estimated,
             peak_memory_mib=max(used.peak_memory_mib, attempt.peak_memory_mib),
             resumed=attempt.resumed,
+            fetched_bytes=attempt.fetched_bytes,
         )
 
     def _move(self, attempt: Attempt, phase: AttemptPhase) -> None:
@@ -453,3 +457,8 @@ class Attempts:
         waiting = attempt.phase is AttemptPhase.WAITING
         shown = AttemptPhase.QUEUED if waiting else attempt.phase
         self._reports.report(AttemptProgress(attempt.id, shown.value))
+
+
+def _needs_store(attempt: Attempt) -> bool:
+    """Whether an input or the checkpoint of an attempt does not come with its assignment."""
+    return not attempt.inline or attempt.assignment.resume is not None

@@ -31,7 +31,7 @@ from flowmesh_core.worker_agent.instances import Instances
 from flowmesh_core.worker_agent.instructions import Forget, Instruction
 from flowmesh_core.worker_agent.memory_reservations import MemoryBudget
 from flowmesh_core.worker_agent.outbox import Outbox
-from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts
+from flowmesh_core.worker_agent.ports import EnergyCounter, EngineFacts, FetchCounter
 from flowmesh_core.worker_agent.prewarm import Prewarmer
 from flowmesh_core.worker_agent.replicas import Replicas
 from flowmesh_core.worker_agent.reports import Reports
@@ -79,7 +79,13 @@ class WorkerAgent:
         memory, standby, instances, prewarmer, replicas, attempts, drain, reports: its parts.
     """
 
-    def __init__(self, settings: AgentSettings, facts: EngineFacts, energy: EnergyCounter) -> None:
+    def __init__(
+        self,
+        settings: AgentSettings,
+        facts: EngineFacts,
+        energy: EnergyCounter,
+        fetches: FetchCounter,
+    ) -> None:
         self._out = Outbox()
         self._connected = False
         self.state = AgentState()
@@ -107,7 +113,14 @@ class WorkerAgent:
             self.state, self._out, self.prewarmer, self.reports, serves=settings.serves
         )
         self.attempts = Attempts(
-            self.state, self._out, facts, energy, self.instances, self.standby, self.reports
+            self.state,
+            self._out,
+            facts,
+            energy,
+            fetches,
+            self.instances,
+            self.standby,
+            self.reports,
         )
         self.drain = Drain(
             self.state,

@@ -53,3 +53,20 @@ class EnergyCounter(Protocol):
             Joules since ``begin`` (0 without one), and whether they are an estimate.
         """
         ...
+
+
+class FetchCounter(Protocol):
+    """Counts the bytes that come from the store to this worker while an attempt fetches.
+
+    Those that come for others count too: they use the same network in the same seconds, and an
+    attempt may wait for what another one fetches. So bytes over seconds is what the network
+    carries.
+    """
+
+    def begin(self, attempt_id: str) -> None:
+        """Starts counting for an attempt."""
+        ...
+
+    def end(self, attempt_id: str) -> int:
+        """Stops counting; returns the bytes since ``begin`` (0 without one)."""
+        ...

@@ -37,7 +37,8 @@ class Attempt:
     Attributes:
         serial: number in the order in which attempts first needed an engine instance; 0 before.
         inline: whether all its inputs came with the assignment.
-        fetch_s: seconds that fetching its inputs and its checkpoint took.
+        fetch_s: seconds that fetching its inputs and its checkpoint took; ``fetched_bytes`` came
+            to the worker meanwhile.
         queued_s: when it began to wait for an engine instance, or joined one.
         load_s: seconds that it waited for its engine to load.
         sent_s: when it was sent to a host; None before.
@@ -57,6 +58,7 @@ class Attempt:
     instance: "Instance | None" = None
     inline: bool = False
     fetch_s: float = 0.0
+    fetched_bytes: int = 0
     queued_s: float = 0.0
     load_s: float = 0.0
     sent_s: float | None = None

@@ -28,7 +28,8 @@ class Predictions:
             return instance.load_remaining_s
         far = sum(size for digest, size in info.components if digest not in view.local)
         kind, size = view.shape.device_class, action.work.component_bytes
-        return self._model.load_s(CostKey.of(info), kind, size) + self._model.fetch_s(far)
+        fetch_s = self._model.fetch_s(far, view.shape.pool)
+        return self._model.load_s(CostKey.of(info), kind, size) + fetch_s
 
     def run_s(self, account: WorkerCapacity, action: ReadyAction, beside: int) -> float:
         """Returns the seconds that the action runs, as one of ``beside`` in its engine."""

@@ -80,6 +80,10 @@ class DiskCache:
         now_s = self._engine.now_s
         return [*self.fetches, *((f.since_s, now_s) for f in self._fetching.values())]
 
+    def received_bytes(self) -> float:
+        """Returns what has come from the store until now."""
+        return self._downlink.received_bytes()
+
     def fetch(self, digest: Digest, blobs: tuple[Digest, ...], size_bytes: int, done: Done) -> None:
         """Fetches content and calls ``done``; at once if it is on the disk already."""
         if digest in self.sizes:

@@ -17,10 +17,12 @@ class _Download:
     Attributes:
         left_s: seconds that the rest takes alone.
         share: part of the worker's rate that it takes alone.
+        bytes_per_s: its rate alone.
     """
 
     left_s: float
     share: float
+    bytes_per_s: float
     done: Callable[[], None]
 
     def speed(self, count: int) -> float:
@@ -41,17 +43,27 @@ class Downlink:
         self._rates = rates
         self._running: list[_Download] = []
         self._since_s = 0.0
+        self._received_bytes = 0.0
         self._timer: Timer | None = None
 
     def start(self, size_bytes: int, done: Callable[[], None]) -> None:
         """Downloads this many bytes and calls ``done``."""
         self._advance()
-        rates = self._rates
-        self._running.append(_Download(rates.seconds(size_bytes), rates.share(size_bytes), done))
+        seconds, share = self._rates.seconds(size_bytes), self._rates.share(size_bytes)
+        bytes_per_s = size_bytes / seconds if seconds else 0.0
+        self._running.append(_Download(seconds, share, bytes_per_s, done))
         self._plan()
+
+    def received_bytes(self) -> float:
+        """Returns what has come until now, with the parts of downloads in progress."""
+        passed_s, count = self._engine.now_s - self._since_s, len(self._running)
+        return self._received_bytes + sum(
+            min(passed_s * d.speed(count), d.left_s) * d.bytes_per_s for d in self._running
+        )
 
     def _advance(self) -> None:
         """Subtracts what was downloaded since the last change."""
+        self._received_bytes = self.received_bytes()
         now_s, count = self._engine.now_s, len(self._running)
         for download in self._running:
             download.left_s -= (now_s - self._since_s) * download.speed(count)
@@ -67,6 +79,7 @@ class Downlink:
     def _end(self) -> None:
         self._advance()
         ended = [d for d in self._running if d.left_s <= ENDED_S]
+        self._received_bytes += sum(max(0.0, d.left_s) * d.bytes_per_s for d in ended)
         self._running = [d for d in self._running if d.left_s > ENDED_S]
         self._plan()
         for download in ended:

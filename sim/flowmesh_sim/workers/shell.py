@@ -18,6 +18,7 @@ from flowmesh_core.worker_agent.machine import AgentSettings, WorkerAgent
 from flowmesh_sim.kernel.environment import Environment, Timer, cancel
 from flowmesh_sim.workers.batch import SimJob
 from flowmesh_sim.workers.engine_facts import SimEngineFacts
+from flowmesh_sim.workers.fetch_counter import SimFetchCounter
 from flowmesh_sim.workers.inputs import as_assignment
 from flowmesh_sim.workers.instance import SimInstance
 from flowmesh_sim.workers.transfers import Transfers
@@ -52,7 +53,8 @@ class SimShell:
             sleep_mib=int(shape.host_memory_mib * context.duties.sleep.host_limit_share),
             asleep_device_mib=int(context.duties.sleep.device_mib),
         )
-        self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self)
+        fetches = SimFetchCounter(self.transfers.disk.received_bytes)
+        self.agent = WorkerAgent(settings, SimEngineFacts(context, device), self, fetches)
         self._events: deque[e.Event] = deque()
         self._busy = self._changed = False
         self._runs = 0

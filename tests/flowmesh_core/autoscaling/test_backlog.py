@@ -99,6 +99,18 @@ def test_a_pool_whose_next_worker_has_the_weights_on_disk_is_preferred():
     assert saved_s == pytest.approx(CostModel().fetch_s(16_000_000_000)), "nothing is fetched"
 
 
+def test_a_pool_whose_network_is_known_to_be_slow_is_not_preferred_among_equals():
+    pools, ready, model = [pool("a"), pool("b")], [action("a", LLM)], CostModel()
+    unknown = backlog_of(snapshot([], ready, [LLM]), model, pools)
+    model.observe_fetch("a", 16_000_000_000, 120.0)
+    found = backlog_of(snapshot([], ready, [LLM]), model, pools)
+    assert (found["a"].actions, found["b"].actions) == (0, 1)
+    model.observe_fetch("b", 16_000_000_000, 240.0)
+    found = backlog_of(snapshot([], ready, [LLM]), model, pools)
+    later_s = 120.0 - CostModel().fetch_s(16_000_000_000)
+    assert found["a"].start_s - unknown["a"].start_s == pytest.approx(later_s)
+
+
 def test_work_that_a_pool_at_its_maximum_cannot_take_in_time_counts_in_the_next_best():
     pools = [
         pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=1),

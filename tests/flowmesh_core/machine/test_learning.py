@@ -1,14 +1,16 @@
 """What a worker reports is learned where the estimate or the control plane's own clock agrees."""
 
 import pytest
-from tests.flowmesh_core.machine.world import World, plan, step
+from msgspec.structs import replace
+from tests.flowmesh_core.machine.world import ASK, World, plan, step
 
 from flowmesh_core.costmodel.model import CostKey
-from flowmesh_core.graph.plan import Resources
+from flowmesh_core.graph.plan import ArtifactSource, Edge, Resources
+from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.learning import ESTIMATE_FROM
 from flowmesh_core.machine.model import Attempt
-from flowmesh_core.protocol.messages import EngineInstanceState
-from flowmesh_core.protocol.results import Usage
+from flowmesh_core.protocol.messages import EngineInstanceState, EngineVariant
+from flowmesh_core.protocol.results import Artifact, Usage
 
 _values = iter(range(10**6))
 
@@ -42,7 +44,7 @@ def unlearned(world: World, figure: str) -> int:
 
 def joined() -> World:
     world = World()
-    world.join("w")
+    world.join("w", variants=(EngineVariant(ASK.name, dtypes=("float32",)),))
     return world
 
 
@@ -194,3 +196,76 @@ def test_what_an_attempt_waited_for_a_wake_teaches_no_time_of_loading() -> None:
     world.now += 1.4
     world.finish(attempt.attempt_id, usage=Usage(run_s=1.0, load_s=0.4))
     assert model.load_s(key, device, 0) == before_s
+
+
+GB = 10**9
+WEIGHTS = Artifact("model", digest_bytes(b"w"), digest_bytes(b"w"), GB)
+
+
+def fetched(world: World, fetched_bytes: int, fetch_s: float, *, after_s: float) -> None:
+    """An attempt ends that needed a model of 1 GB and says that so much came in ``fetch_s``."""
+    model = Edge("model", "model", (ArtifactSource("model", f"cas:{WEIGHTS.blob}"),))
+    ask = replace(step("a", model, uses=ASK, value=next(_values)), fields={"dtype": "float32"})
+    world.submit(plan(ask), artifacts=(WEIGHTS,))
+    world.tick()
+    attempt = next(reversed(world.machine.state.attempts.values()))
+    assert attempt.action.spec.work.component_bytes == GB
+    world.now += after_s
+    usage = Usage(run_s=0.1, fetch_s=fetch_s, fetched_bytes=fetched_bytes)
+    world.finish(attempt.attempt_id, usage=usage)
+
+
+def fetch_s(world: World) -> float:
+    return world.machine.state.model.fetch_s(GB, "default")
+
+
+def test_a_slow_network_is_learned_from_one_fetch_and_counts_for_its_pool_only() -> None:
+    world = joined()
+    before_s = fetch_s(world)
+    fetched(world, GB, 60.0, after_s=70.0)
+    assert fetch_s(world) == pytest.approx(60.0)
+    assert world.machine.state.model.fetch_s(GB, "other") == before_s
+    assert not unlearned(world, "fetch")
+
+
+def test_an_attempt_that_began_at_a_checkpoint_teaches_the_network_too() -> None:
+    world = joined()
+    attempt = started(world)
+    world.now += 3.0
+    usage = Usage(run_s=0.1, fetch_s=3.0, fetched_bytes=GB, resumed=True)
+    world.finish(attempt.attempt_id, usage=usage)
+    assert fetch_s(world) == pytest.approx(3.0)
+
+
+def test_a_fetch_that_took_longer_than_the_attempt_is_not_learned() -> None:
+    world = joined()
+    before_s = fetch_s(world)
+    fetched(world, GB, 4.0, after_s=3.0)
+    assert unlearned(world, "fetch") == 1
+    assert fetch_s(world) == before_s
+
+
+def test_a_network_far_off_counts_only_if_the_control_plane_saw_these_seconds() -> None:
+    world = joined()
+    before_s = fetch_s(world)
+    fetched(world, GB, 0.1, after_s=10.0)
+    assert unlearned(world, "fetch") == 1
+    assert fetch_s(world) == before_s
+    fetched(world, GB, 0.1, after_s=0.5)
+    assert unlearned(world, "fetch") == 1
+    assert fetch_s(world) == pytest.approx(0.1)
+
+
+def test_far_more_bytes_than_the_attempt_needs_are_not_believed() -> None:
+    world = joined()
+    before_s = fetch_s(world)
+    fetched(world, 1 << 50, 10.0, after_s=11.0)
+    assert unlearned(world, "fetch") == 1
+    assert fetch_s(world) == before_s
+
+
+def test_what_nothing_was_fetched_for_is_not_counted_as_not_learned() -> None:
+    world = joined()
+    fetched(world, 0, 0.0, after_s=10.0)
+    assert not unlearned(world, "fetch")
+    assert not world.machine.state.model.fetches.by_pool

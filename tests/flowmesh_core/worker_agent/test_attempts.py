@@ -285,6 +285,42 @@ def test_fetch_time_counts_even_if_the_fetch_fails_and_for_checkpoints_too() -> 
     assert (worker.end("1").usage.fetch_s, worker.end("2").usage.fetch_s) == (2.0, 5.0)
 
 
+def test_an_attempt_reports_what_came_to_the_worker_while_it_fetched() -> None:
+    worker = Worker()
+    worker.downloads.received_bytes = 1000
+    early, late = (assignment(n, inputs={"rows": blob("r")}) for n in ("early", "late"))
+    worker.desire(assign=(early,))
+    worker.downloads.received_bytes += 10
+    worker.desire(assign=(late, assignment("inline")))
+    worker.downloads.received_bytes += 5
+    worker.post(e.InputsReady("late"))
+    worker.post(e.InputsReady("inline"))
+    worker.downloads.received_bytes += 2
+    worker.post(e.InputsReady("early"))
+    worker.downloads.received_bytes += 100
+    worker.load_all()
+    for name in ("early", "late", "inline"):
+        worker.finish(name)
+    found = [worker.end(name).usage.fetched_bytes for name in ("early", "late", "inline")]
+    assert found == [17, 5, 0]
+    assert not worker.downloads.since
+
+
+def test_bytes_of_a_checkpoint_count_and_those_of_an_attempt_that_is_stopped_too() -> None:
+    worker = Worker()
+    resume = InputRef(Artifact("model", digest("c"), digest("c")))
+    stopped = assignment("2", inputs={"rows": blob("r")})
+    worker.desire(assign=(assignment("1", resume=resume), stopped))
+    worker.post(e.InputsReady("1"))
+    worker.downloads.received_bytes = 9
+    worker.post(e.CheckpointFetched("1"))
+    worker.desire(cancel=("2",))
+    worker.load_all()
+    worker.finish("1")
+    assert [worker.end(n).usage.fetched_bytes for n in ("1", "2")] == [9, 9]
+    assert not worker.downloads.since
+
+
 def test_attempts_of_an_instance_run_in_the_order_in_which_their_inputs_arrived() -> None:
     worker = Worker()
     slow, quick = assignment("slow", inputs={"rows": blob("r")}), assignment("quick")

@@ -78,6 +78,27 @@ class OneWatt:
         return float(ran), False
 
 
+class Downloads:
+    """What has come to the worker, as tests say.
+
+    Attributes:
+        received_bytes: all until now.
+    """
+
+    def __init__(self) -> None:
+        self.received_bytes = 0
+        self.since: dict[str, int] = {}
+
+    def begin(self, attempt_id: str) -> None:
+        """Counts."""
+        assert attempt_id not in self.since
+        self.since[attempt_id] = self.received_bytes
+
+    def end(self, attempt_id: str) -> int:
+        """What has come since."""
+        return self.received_bytes - self.since.pop(attempt_id, self.received_bytes)
+
+
 class Worker:
     """The agent, its clock, and what it has said so far. Invariants are checked at every event."""
 
@@ -90,8 +111,12 @@ class Worker:
     ) -> None:
         self.asleep_mib = asleep_mib
         self.facts = Facts(preloads or {})
+        self.downloads = Downloads()
         self.agent = WorkerAgent(
-            AgentSettings(**{"memory_mib": 1000, **settings}), self.facts, OneWatt()
+            AgentSettings(**{"memory_mib": 1000, **settings}),
+            self.facts,
+            OneWatt(),
+            self.downloads,
         )
         self.now_s = 0.0
         self.opened = 0

@@ -4,15 +4,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.flowmesh_core.placement.builders import action, signature, snapshot, worker
 
+from flowmesh_core.costmodel import CostModel
 from flowmesh_core.errors import SpecError
 from flowmesh_core.machine.state import State
 from flowmesh_sim.policies.baselines import with_baseline
 from flowmesh_sim.policies.signals import SIGNALS, ScaledPool, SignalDecision
 from flowmesh_sim.policies.signals.frozen import FrozenSignal
+from flowmesh_sim.policies.signals.frozen.backlog import FrozenBacklogs
+from flowmesh_sim.policies.signals.frozen.engine_relocation import FrozenEngineRelocation
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import scenario_of
 
+GB = 10**9
 DEVICES = ("h100-nvl", "4090-48", "4090")
 FALLING = {"kind": "decaying", "perMinute": 30.0, "toPerMinute": 0.2}
 
@@ -64,6 +69,23 @@ def test_the_frozen_signal_decides_what_it_decided_when_it_was_frozen(
         (515.0, (0, 1, 1)),
         (640.0, (0, 1, 0)),
     ]
+
+
+def test_the_frozen_signal_knows_of_no_pools_network() -> None:
+    llm = signature("llm", capacity=8, components={"m": 16 * GB}, work_unit="tokens")
+    pools = [
+        ScaledPool(name, worker("any", pool=name).shape, 0, 9, 1.0, 1.0, 1.0, frozenset(), 0, 0)
+        for name in ("a", "b")
+    ]
+    model = CostModel()
+    found = []
+    for slow in ("", "a", "b"):
+        if slow:
+            model.observe_fetch(slow, 16 * GB, 120.0)
+        view = snapshot([], [action("one", llm)], [llm])
+        found.append(FrozenBacklogs(view, model, pools, (), FrozenEngineRelocation()).backlogs)
+    assert found[0]["a"].actions == 1, "the first of equals"
+    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.parametrize("pool", [{"spot": True}, {"machines": 1}])

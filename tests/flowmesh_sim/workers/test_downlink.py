@@ -98,6 +98,24 @@ def test_no_download_is_quicker_than_alone_and_together_none_exceeds_the_network
     assert sum(size for _, size in downloads) <= most * (last_s - first_s) + 1e-3 * PIECE
 
 
+def test_what_has_come_is_known_at_any_moment_and_exact_at_the_end() -> None:
+    engine, seen = Environment(), list[float]()
+    link = Downlink(engine, NARROW)
+
+    def look() -> None:
+        seen.append(link.received_bytes())
+
+    engine.at(0.0, link.start, LARGE, look)
+    engine.at(10.0, link.start, LARGE, look)
+    for at_s in (0.0, 5.0, 10.0, 20.0):
+        engine.at(at_s, look)
+    engine.run(until_s=1e9, over=lambda: False)
+    a_second = 2 * PIECE
+    assert seen[:4] == pytest.approx([0.0, 5 * a_second, 10 * a_second, 20 * a_second], rel=0.01)
+    assert round(seen[-1]) == round(link.received_bytes()) == 2 * LARGE
+    assert LARGE < seen[-2] < 2 * LARGE, "the second one is under way when the first has ended"
+
+
 def test_more_bytes_never_take_less_time() -> None:
     sizes = [0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 9 * PIECE, LARGE]
     for rates in (RATES, NARROW):

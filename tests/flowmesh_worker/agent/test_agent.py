@@ -46,8 +46,22 @@ async def test_a_query_reads_its_input_from_the_store(world: "World") -> None:
     )
     assert await world.rows(end) == [{"q": "a", "s": 499500}]
     assert end.usage.fetch_s > 0
+    assert rows.artifact.manifest is not None
+    assert end.usage.fetched_bytes == sum(c.bytes for c in rows.artifact.manifest.chunks)
     assert end.usage.units == 1000
     assert "duckdb" in end.libraries
+
+
+async def test_the_files_of_a_model_count_once_among_the_fetched_bytes(world: "World") -> None:
+    await world.worker()
+    model = await world.model("m")
+    found = []
+    for _ in range(2):
+        work = world.assignment("test.sleep", params={"seconds": 0}, inputs={"model": model})
+        found.append((await world.gateway.do(work)).usage.fetched_bytes)
+    first, again = found
+    assert first > model.artifact.size_bytes, "with their manifest"
+    assert again == 0
 
 
 async def test_large_outputs_are_stored_before_they_are_reported(world: "World") -> None:
@@ -82,7 +96,7 @@ async def test_inputs_inlined_in_an_assignment_need_no_store(world: "World") -> 
         world.assignment("data.sql", params={"query": query}, inputs={"rows": rows})
     )
     assert await world.rows(end) == [{"s": 3}]
-    assert end.usage.fetch_s == 0
+    assert (end.usage.fetch_s, end.usage.fetched_bytes) == (0, 0)
 
 
 @pytest.mark.parametrize(

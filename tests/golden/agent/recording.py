@@ -9,7 +9,7 @@ from tests.golden.agent.format import ASLEEP_DEVICE_MIB, Scenario
 from tests.golden.agent.kinds import EVENTS, FULL_REPORT, START, SYNC
 from tests.golden.agent.scenarios import all_scenarios, new_scenarios
 from tests.golden.agent.virtual.worker import VirtualWorker
-from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, World
+from tests.golden.agent.virtual.world import WALL_S, Facts, NoEnergy, NoFetchCounter, World
 from tests.golden.encoding import decode, encode, encode_instructions, plain
 from tests.golden.recording import Line, read_golden, write_golden
 from tests.golden.replaying import indented
@@ -112,7 +112,7 @@ def _agent(scenario: Scenario) -> WorkerAgent:
         sleep_mib=scenario.sleep_mib,
         asleep_device_mib=ASLEEP_DEVICE_MIB,
     )
-    return WorkerAgent(settings, Facts(World(scenario)), NoEnergy())
+    return WorkerAgent(settings, Facts(World(scenario)), NoEnergy(), NoFetchCounter())
 
 
 def _answer(agent: WorkerAgent, line: Line) -> bytes:

@@ -38,6 +38,7 @@ from flowmesh_worker.agent.prewarm_data import PrewarmData
 from flowmesh_worker.agent.shell import Shell
 from flowmesh_worker.agent.store_watch import StoreWatch
 from flowmesh_worker.data.components import ComponentCache
+from flowmesh_worker.data.fetch_counter import CountedViews, StoreFetchCounter
 from flowmesh_worker.data.inputs import Inputs
 from flowmesh_worker.data.outputs import Outputs
 from flowmesh_worker.data.verified_chunks import VerifiedChunks
@@ -110,6 +111,8 @@ class Agent:
         settings.cache_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._scratch = Scratch(settings.cache_dir / "run", self._incarnation)
         facts = InstalledEngines(engines)
+        fetches = StoreFetchCounter()
+        counted = CountedViews(store, fetches)
         self.machine = WorkerAgent(
             AgentSettings(
                 memory_mib=settings.memory_mib,
@@ -121,15 +124,16 @@ class Agent:
             ),
             facts,
             EnergyShares(meter, settings.power_w),
+            fetches,
         )
         self._shell = Shell(self.machine)
         post = self._shell.post
         self._cache = BlobCache(
             settings.cache_dir / "blobs", budget_bytes=settings.cache_bytes // 2
         )
-        cached = CachingViews(store, self._cache)
+        cached = CachingViews(counted, self._cache)
         self._components = ComponentCache(
-            store,
+            counted,
             settings.cache_dir / "trees",
             settings.cache_bytes // 2,
             in_use=lambda: [digest for digest, _ in self._loaded()],

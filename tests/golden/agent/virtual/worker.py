@@ -29,7 +29,7 @@ from tests.golden.agent.virtual.connection import Connection
 from tests.golden.agent.virtual.data import AttemptData, Components, PrewarmFetches
 from tests.golden.agent.virtual.host import Host
 from tests.golden.agent.virtual.hosts import EngineHosts, StandbyHosts
-from tests.golden.agent.virtual.world import BEGIN_S, WALL_S, Facts, NoEnergy, World
+from tests.golden.agent.virtual.world import BEGIN_S, WALL_S, Facts, NoEnergy, NoFetchCounter, World
 
 from flowmesh_core.protocol.messages import Component
 from flowmesh_core.worker_agent import events as e
@@ -63,7 +63,7 @@ class VirtualWorker:
             sleep_mib=scenario.sleep_mib,
             asleep_device_mib=ASLEEP_DEVICE_MIB,
         )
-        self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy())
+        self.agent = WorkerAgent(settings, Facts(self.world), NoEnergy(), NoFetchCounter())
         self._events: list[e.Event] = []
         self._handling = self._closed = False
         self._timers: dict[e.TimerKey, Call] = {}

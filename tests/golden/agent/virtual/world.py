@@ -171,6 +171,17 @@ class NoEnergy:
         return 0.0, False
 
 
+class NoFetchCounter:
+    """Implements the agent's port ``FetchCounter``; nothing that effects fetch has a size."""
+
+    def begin(self, attempt_id: str) -> None:
+        """See ``FetchCounter.begin``."""
+
+    def end(self, attempt_id: str) -> int:
+        """See ``FetchCounter.end``."""
+        return 0
+
+
 def failure(kind: str) -> FailureReport:
     """Returns a failure of a kind."""
     return FailureReport(FailureKind(kind).value, "the scenario says so")
