@@ -357,7 +357,7 @@ def switches(
                     "maxTokens": 16,
                     "seed": 1,
                     "dtype": dtype,
-                    "engine": {"maxModelLen": 1024 if which else 512},
+                    "engine": {"maxModelLen": 512 if which else 256},
                 },
                 "resources": {"memory": f"{engine_mib}Mi"},
             }

@@ -117,7 +117,7 @@ async def test_a_budget_within_the_range_is_not_refused(there: Place) -> None:
     kept, _ = await planned(there, *steps, budgetUsd=f"{within:.9f}")
     assert kept.refusals == ()
     refused, _ = await planned(there, *steps, budgetUsd=f"{forecast.low_nanousd / 2e9:.9f}")
-    assert "spec.budgetUsd: at least" in refused.refusals[0]
+    assert "spec.budgetUsd: expected to cost at least" in refused.refusals[0]
 
 
 async def test_what_such_workers_have_done_before_is_expected_within_a_factor_of_two(

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
 ENGINE_MIB = 2200
-WORKER_MIB = 3600
+WORKER_MIB = 4000
 """Enough for one of these engines beside one that is asleep, and too little for two."""
-SLEEP_MIB = 2400
+SLEEP_MIB = 3000
 """Enough for both asleep, as they are for a moment when one of them is about to wake."""
 PROMPTS = [{"p": f"the fox {'jumps over ' * (n % 7)}the dog {n}"} for n in range(12)]
 
