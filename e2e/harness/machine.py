@@ -1,13 +1,15 @@
 """The machine below the e2e cluster: faults that the API server cannot cause."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from e2e.cluster import network_policies
 from e2e.cluster.paths import BINS, STATE
 from e2e.cluster.running import namespaces
 from e2e.harness.kube import Json, until
@@ -61,6 +63,27 @@ class Machine:
         finally:  # the pod and its network may no longer exist
             subprocess.run([*inside, "delete", "table", "inet", "e2e_cut"], check=False,
                            capture_output=True)  # fmt: skip
+
+    def in_network(self, pod: Json, words: Sequence[str]) -> list[str]:
+        """Returns a command line that runs a program of this machine in a pod's network."""
+        container = pod["spec"]["containers"][0]["name"]
+        return ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "--", *words]
+
+    @contextmanager
+    def without_policies(self) -> Iterator[None]:
+        """Lifts all NetworkPolicies: connections open that they closed."""
+        (process,) = _running(network_policies.PROGRAM)
+        os.kill(int(process.name), signal.SIGSTOP)
+        rules = [shlex.split(line) for line in namespaces().run("iptables", "-S").splitlines()]
+        jumps = [rule for _, *rule in rules if network_policies.CHAINS.get(rule[0]) == rule[-1]]
+        try:
+            for chain, *rule in jumps:
+                namespaces().run("iptables", "-D", chain, *rule)
+            yield
+        finally:
+            for chain, *rule in jumps:
+                namespaces().run("iptables", "-I", chain, "1", *rule)
+            os.kill(int(process.name), signal.SIGCONT)
 
     @contextmanager
     def out_of_memory(self, pod: Json, container: str) -> Iterator[None]:
