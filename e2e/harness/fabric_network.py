@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from e2e.cluster.control_plane import API_PORT
-from e2e.cluster.namespaces import NODE_ADDRESS
+from e2e.cluster.namespaces import NODE_ADDRESS, PUBLIC_ADDRESS
+from e2e.cluster.node import PROXY_HEALTH_PORT
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json
 from e2e.harness.reach import LISTENS, Edge, Target
@@ -28,13 +29,16 @@ PORTS: Mapping[str, tuple[str, int, str]] = {
     "other pod": ("client", LISTENS, ""),
     "API server": ("node", API_PORT, ""),
     "kubelet": ("node", 10250, ""),
+    "public address": ("internet", PROXY_HEALTH_PORT, ""),
 }
 """By the name of a target: what listens, the port, and its Service."""
+_NO_PODS = {"node": NODE_ADDRESS, "internet": PUBLIC_ADDRESS}
+_OUTSIDE = {"API server", "kubelet", "public address"}
 _WORKER = {"gateway", "store", "blob service", "hubs"}
 ALLOWED: Mapping[str, set[str]] = {
-    "tenant": {"gateway", "requests", "other pod", "API server", "kubelet"},
-    "client": {"gateway", "requests", "metrics", "API server", "kubelet"},
-    "worker": _WORKER,
+    "tenant": {"gateway", "requests", "other pod", *_OUTSIDE},
+    "client": {"gateway", "requests", "metrics", *_OUTSIDE},
+    "worker": {*_WORKER, "public address"},
     "one": {*_WORKER, "peer two"},
     "two": {*_WORKER, "peer one"},
     "operator": {"store", "API server"},
@@ -42,7 +46,8 @@ ALLOWED: Mapping[str, set[str]] = {
     "router": {"gateway"},
     "store": set(),
 }
-"""Targets by source. ``worker`` has no peers; nothing restricts what tenants' own pods call."""
+"""Targets by source. ``worker`` has no peers, and ``egress`` to everywhere. Nothing restricts what
+tenants' own pods call."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,11 @@ class FabricNetwork:
     pods: Mapping[str, Json]
 
     @cached_property
+    def targets(self) -> Mapping[str, list[Target]]:
+        """The addresses of each target of :data:`PORTS`."""
+        return {name: self._targets(name) for name in PORTS}
+
+    @cached_property
     def edges(self) -> list[Edge]:
         """All connections to try; none leads to the pod, or the Service, that it comes from."""
         return [
@@ -64,7 +74,7 @@ class FabricNetwork:
             for source in self.pods
             for name in PORTS
             if PORTS[name][0] != source
-            for target in self._targets(name)
+            for target in self.targets[name]
         ]
 
     def allowed(self, changes: Mapping[str, set[str]] | None = None) -> set[Edge]:
@@ -80,7 +90,7 @@ class FabricNetwork:
         """Returns the connections that the evaluator of the chart's tests finds to be allowed."""
         policies = self.fabric.kube.items("networkpolicies", HERE)
         peers = {name: self._peer(name) for name in self.pods}
-        peers["node"] = Peer("node", NODE_ADDRESS)
+        peers |= {name: Peer(name, address) for name, address in _NO_PODS.items()}
         return {
             (source, target)
             for source, target in self.edges
@@ -89,7 +99,7 @@ class FabricNetwork:
 
     def _targets(self, name: str) -> list[Target]:
         listens, port, service = PORTS[name]
-        own = NODE_ADDRESS if listens == "node" else str(self.pods[listens]["status"]["podIP"])
+        own = _NO_PODS.get(listens) or str(self.pods[listens]["status"]["podIP"])
         found = [Target(name, port, own)]
         if service:
             spec = self.fabric.kube.get("service", service, HERE)["spec"]

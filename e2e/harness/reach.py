@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from e2e.harness.client_pod import BASE_IMAGE
+from e2e.harness.fabric import NAMESPACE
 from e2e.harness.kube import Json, Kube, until
 from e2e.harness.machine import Machine
 
@@ -105,3 +108,21 @@ def only_opens(
             for some in (expected - found[-1], found[-1] - expected)
         )
         raise AssertionError(f"{e}; closed: {closed}; open: {opens}") from None
+
+
+@contextmanager
+def extra_policy(kube: Kube, name: str, spec: Mapping[str, Any]) -> Iterator[None]:
+    """Allows connections of the fabric's pods that its own policies close.
+
+    Args:
+        kube: the cluster.
+        name: of the NetworkPolicy.
+        spec: of the NetworkPolicy.
+    """
+    meta = {"name": name, "namespace": NAMESPACE}
+    kind = {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy"}
+    kube.apply({**kind, "metadata": meta, "spec": dict(spec)})
+    try:
+        yield
+    finally:
+        kube.run("delete", "networkpolicy", name, f"--namespace={NAMESPACE}")
