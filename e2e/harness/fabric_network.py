@@ -12,7 +12,7 @@ from e2e.cluster.namespaces import NODE_ADDRESS, PUBLIC_ADDRESS
 from e2e.cluster.node import PROXY_HEALTH_PORT
 from e2e.harness.fabric import NAMESPACE, Fabric
 from e2e.harness.kube import Json
-from e2e.harness.reach import LISTENS, Edge, Target
+from e2e.harness.reach import DNS_PORT, Edge, Target
 from tests.charts.network_evaluator import Peer, allowed
 
 HERE = f"--namespace={NAMESPACE}"
@@ -26,24 +26,25 @@ PORTS: Mapping[str, tuple[str, int, str]] = {
     "metrics": ("router", 8482, ""),
     "peer one": ("one", 8483, ""),
     "peer two": ("two", 8483, ""),
-    "other pod": ("client", LISTENS, ""),
+    "DNS": ("dns", DNS_PORT, ""),
+    "other DNS": ("client", DNS_PORT, ""),
     "API server": ("node", API_PORT, ""),
     "kubelet": ("node", 10250, ""),
     "public address": ("internet", PROXY_HEALTH_PORT, ""),
 }
 """By the name of a target: what listens, the port, and its Service."""
 _NO_PODS = {"node": NODE_ADDRESS, "internet": PUBLIC_ADDRESS}
-_OUTSIDE = {"API server", "kubelet", "public address"}
-_WORKER = {"gateway", "store", "blob service", "hubs"}
+_OUTSIDE = {"API server", "kubelet", "public address", "DNS"}
+_WORKER = {"gateway", "store", "blob service", "hubs", "DNS"}
 ALLOWED: Mapping[str, set[str]] = {
-    "tenant": {"gateway", "requests", "other pod", *_OUTSIDE},
+    "tenant": {"gateway", "requests", "other DNS", *_OUTSIDE},
     "client": {"gateway", "requests", "metrics", *_OUTSIDE},
     "worker": {*_WORKER, "public address"},
     "one": {*_WORKER, "peer two"},
     "two": {*_WORKER, "peer one"},
-    "operator": {"store", "API server"},
-    "blobs": {"store"},
-    "router": {"gateway"},
+    "operator": {"store", "API server", "DNS"},
+    "blobs": {"store", "DNS"},
+    "router": {"gateway", "DNS"},
     "store": set(),
 }
 """Targets by source. ``worker`` has no peers, and ``egress`` to everywhere. Nothing restricts what
@@ -55,7 +56,7 @@ class FabricNetwork:
     """The matrix of sources and targets.
 
     Attributes:
-        pods: by the name of a source; targets are among them.
+        pods: the sources of :data:`ALLOWED`, and what listens at targets of :data:`PORTS`.
     """
 
     fabric: Fabric
@@ -71,7 +72,7 @@ class FabricNetwork:
         """All connections to try; none leads to the pod, or the Service, that it comes from."""
         return [
             (source, target)
-            for source in self.pods
+            for source in ALLOWED
             for name in PORTS
             if PORTS[name][0] != source
             for target in self.targets[name]

@@ -83,7 +83,9 @@ class Machine:
         finally:
             for chain, *rule in jumps:
                 namespaces().run("iptables", "-I", chain, "1", *rule)
-            os.kill(int(process.name), signal.SIGCONT)
+            # nsenter, its parent, stops itself where its child is stopped.
+            for pid in (_parent(process), int(process.name)):
+                os.kill(pid, signal.SIGCONT)
 
     @contextmanager
     def out_of_memory(self, pod: Json, container: str) -> Iterator[None]:
@@ -130,6 +132,11 @@ def _running(program: str) -> list[Path]:
             if words.startswith(start) and str(STATE).encode() in words:
                 found.append(process)
     return found
+
+
+def _parent(process: Path) -> int:
+    lines = (process / "status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("PPid:")))
 
 
 def _memory(line: str) -> Path | None:

@@ -14,8 +14,8 @@ from e2e.harness.fabric import NAMESPACE
 from e2e.harness.kube import Json, Kube, until
 from e2e.harness.machine import Machine
 
-LISTENS = 9000
-"""The port of pods of :func:`bystander`."""
+DNS_PORT = 53
+"""The port of pods of :func:`bystander`, which looks like the one of a DNS server."""
 _PROBE = """
 import json, socket, sys
 from concurrent.futures import ThreadPoolExecutor
@@ -49,14 +49,14 @@ Edge = tuple[str, Target]
 
 
 def bystander(kube: Kube, namespace: str, name: str, labels: Mapping[str, str]) -> Json:
-    """Creates a pod that listens on :data:`LISTENS`; returns it once it does."""
+    """Creates a pod that listens on :data:`DNS_PORT`; returns it once it does."""
     container = {
         "name": "listens",
         "image": BASE_IMAGE,
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python", "-m", "http.server", str(LISTENS)],
+        "command": ["python", "-m", "http.server", str(DNS_PORT)],
         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
-        "readinessProbe": {"tcpSocket": {"port": LISTENS}, "periodSeconds": 1},
+        "readinessProbe": {"tcpSocket": {"port": DNS_PORT}, "periodSeconds": 1},
     }
     kube.apply(
         {

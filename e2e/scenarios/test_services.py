@@ -19,6 +19,7 @@ from e2e.harness.services import Service, listening
 from e2e.harness.user import User
 
 POOL, TEAM, CLIENTS = "thin", "team-services", "clients"
+DNS_LABELS = {"k8s-app": "kube-dns"}
 HERE = f"--namespace={NAMESPACE}"
 ROUTERS = "--selector=app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=router"
 AT_ONCE = ("--grace-period=0", "--force")
@@ -213,7 +214,7 @@ def test_a_revoked_token_is_refused(service: Service) -> None:
 
 @pytest.fixture(scope="module")
 def network(fabric: Fabric, staged: Service) -> Iterator[FabricNetwork]:
-    """The fabric's pods, one of a tenant that has the labels of a worker, and one of a client."""
+    """The fabric's pods; a tenant's with the labels of a worker, a client's, and one for DNS."""
     one, two = fabric.workers(CODE_POOL)
     fabric.kube.namespace(CLIENTS, {"flowmesh.dev/client": "true"})
     chart = {part: fabric.pod(part) for part in ("blobs", "router", "store")}
@@ -226,9 +227,11 @@ def network(fabric: Fabric, staged: Service) -> Iterator[FabricNetwork]:
             "one": one,
             "two": two,
             "tenant": bystander(fabric.kube, TEAM, "foreign", one["metadata"]["labels"]),
-            "client": bystander(fabric.kube, CLIENTS, "client", {}),
+            "client": bystander(fabric.kube, CLIENTS, "client", DNS_LABELS),
+            "dns": bystander(fabric.kube, "kube-system", "dns", DNS_LABELS),
         },
     )
+    fabric.kube.run("delete", "pod", "dns", "--namespace=kube-system")
     fabric.kube.run("delete", "namespace", CLIENTS, "--wait=false")
 
 
