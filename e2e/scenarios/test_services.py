@@ -226,7 +226,7 @@ def network(fabric: Fabric, staged: Service) -> Iterator[FabricNetwork]:
             "worker": fabric.workers(POOL)[0],
             "one": one,
             "two": two,
-            "tenant": bystander(fabric.kube, TEAM, "foreign", one["metadata"]["labels"]),
+            "tenant": bystander(fabric.kube, TEAM, "lookalike", one["metadata"]["labels"]),
             "client": bystander(fabric.kube, CLIENTS, "client", DNS_LABELS),
             "dns": bystander(fabric.kube, "kube-system", "dns", DNS_LABELS),
         },
