@@ -6,7 +6,7 @@ export PATH="$PATH:/usr/sbin:/sbin"
 
 declare -A programs=(
     [prometheus]=prometheus [runc]=runc [nft]=nftables [conntrack]=conntrack [iptables]=iptables
-    [buildah]=buildah [mmdebstrap]=mmdebstrap [ip]=iproute2 [nsenter]=util-linux [sysctl]=procps
+    [ipset]=ipset [buildah]=buildah [mmdebstrap]=mmdebstrap [ip]=iproute2 [nsenter]=util-linux [sysctl]=procps
 )
 missing=()
 for program in "${!programs[@]}"; do

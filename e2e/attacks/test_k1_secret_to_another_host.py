@@ -9,6 +9,7 @@ from typing import Any
 
 from e2e.harness.fabric import NAMESPACE, Fabric, workflow
 from e2e.harness.kube import until
+from e2e.harness.reach import extra_policy
 from e2e.harness.user import User
 
 VALUE = "the-value-of-the-owner"
@@ -71,14 +72,18 @@ def test_a_host_outside_the_annotation_gets_nothing(
     run("run", "receiver", where, f"--image={image}", *start)
     run("wait", "pod/receiver", where, "--for=condition=Ready", "--timeout=300s")
     address = fabric.kube.get("pod", "receiver", where)["status"]["podIP"]
-    # Its owner named another host, so the worker does not even connect to this one.
-    run("annotate", "secret", "api", where, "flowmesh.dev/hosts=api.example.com")
-    fabric.submit(owner.namespace, "astray", sends(f"http://{address}:8000/"))
-    status = fabric.finished(owner.namespace, "astray", 180)
-    assert status["phase"] == "Failed"
-    assert f"may not be sent to {address}" in json.dumps(status)
-    assert "asked" not in run("logs", "receiver", where)
-    run("annotate", "secret", "api", where, "--overwrite", f"flowmesh.dev/hosts={address}")
-    fabric.submit(owner.namespace, "named", sends(f"http://{address}:8000/"))
-    fabric.completed(owner.namespace, "named")
-    assert f"asked with Bearer {VALUE}" in run("logs", "receiver", where)
+    worker = {"podSelector": {"matchLabels": {"flowmesh.dev/pool": attacked_pool}}}
+    anywhere = {**worker, "policyTypes": ["Egress"], "egress": [{}]}
+    with extra_policy(fabric.kube, "to-receiver", anywhere):
+        # The network lets it through. Its owner named another host, so the worker does not even
+        # connect to this one.
+        run("annotate", "secret", "api", where, "flowmesh.dev/hosts=api.example.com")
+        fabric.submit(owner.namespace, "astray", sends(f"http://{address}:8000/"))
+        status = fabric.finished(owner.namespace, "astray", 180)
+        assert status["phase"] == "Failed"
+        assert f"may not be sent to {address}" in json.dumps(status)
+        assert "asked" not in run("logs", "receiver", where)
+        run("annotate", "secret", "api", where, "--overwrite", f"flowmesh.dev/hosts={address}")
+        fabric.submit(owner.namespace, "named", sends(f"http://{address}:8000/"))
+        fabric.completed(owner.namespace, "named")
+        assert f"asked with Bearer {VALUE}" in run("logs", "receiver", where)

@@ -13,6 +13,7 @@ IDENTITIES: Mapping[str, tuple[str, str]] = {
     "scheduler": ("system:kube-scheduler", ""),
     "proxy": ("system:kube-proxy", ""),
     "dns": ("system:dns", ""),
+    "network-policies": ("system:network-policies", ""),
 }
 """User and group by the name of a kubeconfig file; nodes are added."""
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 HOST_ADDRESS, NODE_ADDRESS = "10.199.0.1", "10.199.0.2"
+PUBLIC_ADDRESS = "93.184.216.34"
+"""An address of the node that policies see as one of the internet; no packet to it leaves."""
 _PREFIX = 30
 HOST_LINK, _NODE_LINK = "fmesh-e2e-host", "fmesh-e2e-node"
 PRIVATE = (
@@ -67,16 +69,19 @@ class Namespaces:
             ("link", "set", "lo", "up"),
             ("addr", "add", f"{NODE_ADDRESS}/{_PREFIX}", "dev", _NODE_LINK),
             ("link", "set", _NODE_LINK, "up"),
+            ("addr", "add", f"{PUBLIC_ADDRESS}/32", "dev", "lo"),
             ("route", "add", "default", "via", HOST_ADDRESS),
         ):
             found.run("ip", *words)
         # The second: a pod's answer to a pod of the same bridge must pass where Services' addresses
-        # are restored, or the client of a Service rejects the answer.
+        # are restored, or the client of a Service rejects the answer. The third: each connection
+        # that a policy closes is answered, so that its client does not wait for a timeout.
         found.run(
             "sysctl",
             "-qw",
             "net.ipv4.ip_forward=1",
             "net.bridge.bridge-nf-call-iptables=1",
+            "net.ipv4.icmp_ratelimit=0",
         )
         return found
 

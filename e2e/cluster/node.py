@@ -11,6 +11,8 @@ POD_RANGE = "10.244.0.0/24"
 PAUSE_IMAGE = "localhost/pause:1"
 DNS_DOMAIN = "cluster.local"
 DNS_SERVICE = "10.96.0.10"
+PROXY_HEALTH_PORT = 10256
+"""Of kube-proxy, on each address of the node."""
 
 
 def write_containerd(folder: Path, bins: Path, root: Path) -> Path:
@@ -126,6 +128,7 @@ def write_proxy(folder: Path, kubeconfig: Path) -> Path:
         "clientConnection": {"kubeconfig": str(kubeconfig)},
         "conntrack": {"maxPerCore": 0},
         "hostnameOverride": NAME,
+        "healthzBindAddress": f"0.0.0.0:{PROXY_HEALTH_PORT}",
         "nodePortAddresses": [f"{NODE_ADDRESS}/32"],
     }
     file = folder / "proxy.json"

@@ -22,6 +22,7 @@ SYSTEM = {
     "nft": "nftables",
     "conntrack": "conntrack",
     "iptables": "iptables",
+    "ipset": "ipset",
     "buildah": "buildah",
     "mmdebstrap": "mmdebstrap",
     "ip": "iproute2",
@@ -56,6 +57,10 @@ _TRIES: Mapping[str, tuple[str, str]] = {
         " '{ type nat hook postrouting priority 100; }' && nft add rule ip t c masquerade"
         " && iptables -t nat -L -n",
         "load the kernel's modules: modprobe nf_tables nft_masq nft_chain_nat",
+    ),
+    "network policies": (
+        "ipset create t hash:ip && iptables -A FORWARD -m set --match-set t src -j REJECT",
+        "load the kernel's modules: modprobe ip_set_hash_ip xt_set nft_compat ipt_REJECT",
     ),
 }
 """Operations that the cluster needs, as scripts with a folder as argument, each with its remedy."""

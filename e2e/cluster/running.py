@@ -8,7 +8,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from e2e.cluster import control_plane, dns, image_store, node, tools
+from e2e.cluster import control_plane, dns, image_store, network_policies, node, tools
 from e2e.cluster.access import write_access
 from e2e.cluster.certificates import make_certificates
 from e2e.cluster.images import pause_image
@@ -66,10 +66,13 @@ def up() -> Path:
     config = node.write_kubelet(STATE, authority)
     start(node.kubelet(STATE, config, access / f"{node.NAME}.kubeconfig"))
     start(["kube-proxy", f"--config={node.write_proxy(STATE, access / 'proxy.kubeconfig')}"])
+    kubectl("apply", "--filename=-", given=network_policies.manifests())
+    start(network_policies.kube_router(access / "network-policies.kubeconfig"))
     kubectl("apply", "--filename=-", given=dns.manifests())
     start(dns.coredns(dns.write_dns(STATE, access / "dns.kubeconfig")))
     until(_node_ready, "kubelet")
     until(_names_resolve, "coredns")
+    until(network_policies.enforces, network_policies.PROGRAM)
     until(lambda: kubectl("get", "serviceaccount", "default", ok=False) != "", "controllers")
     return KUBECONFIG
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from e2e.cluster.paths import BINS
 
 MODULES = Path(__file__).parents[1] / "tools"
-BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kubernetes")
+BUILT = ("etcd", "containerd", "cni", "helm", "coredns", "kube-router", "kubernetes")
 SINGLE = ("etcd", "helm")
 KEDA = "github.com/kedacore/keda/v2"
 KEDA_PROGRAMS = {"keda": "operator", "keda-adapter": "adapter"}

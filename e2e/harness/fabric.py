@@ -86,6 +86,12 @@ class Fabric:
             "pods", f"--namespace={NAMESPACE}", f"--selector=flowmesh.dev/pool={pool}"
         )
 
+    def pod(self, component: str) -> Json:
+        """Returns a ready pod of a component of the chart."""
+        selector = f"app.kubernetes.io/name=flowmesh,app.kubernetes.io/component={component}"
+        pods = self.kube.items("pods", f"--namespace={NAMESPACE}", f"--selector={selector}")
+        return next(p for p in pods if condition(p, "Ready").get("status") == "True")
+
     def submit(self, namespace: str, name: str, spec: Mapping[str, Any]) -> None:
         """Applies a workflow."""
         self.kube.apply(workflow(namespace, name, spec))

@@ -1,13 +1,15 @@
 """The machine below the e2e cluster: faults that the API server cannot cause."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from e2e.cluster import network_policies
 from e2e.cluster.paths import BINS, STATE
 from e2e.cluster.running import namespaces
 from e2e.harness.kube import Json, until
@@ -62,6 +64,29 @@ class Machine:
             subprocess.run([*inside, "delete", "table", "inet", "e2e_cut"], check=False,
                            capture_output=True)  # fmt: skip
 
+    def in_network(self, pod: Json, words: Sequence[str]) -> list[str]:
+        """Returns a command line that runs a program of this machine in a pod's network."""
+        container = pod["spec"]["containers"][0]["name"]
+        return ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "--", *words]
+
+    @contextmanager
+    def without_policies(self) -> Iterator[None]:
+        """Lifts all NetworkPolicies: connections open that they closed."""
+        (process,) = _running(network_policies.PROGRAM)
+        os.kill(int(process.name), signal.SIGSTOP)
+        rules = [shlex.split(line) for line in namespaces().run("iptables", "-S").splitlines()]
+        jumps = [rule for _, *rule in rules if network_policies.CHAINS.get(rule[0]) == rule[-1]]
+        try:
+            for chain, *rule in jumps:
+                namespaces().run("iptables", "-D", chain, *rule)
+            yield
+        finally:
+            for chain, *rule in jumps:
+                namespaces().run("iptables", "-I", chain, "1", *rule)
+            # nsenter, its parent, stops itself where its child is stopped.
+            for pid in (_parent(process), int(process.name)):
+                os.kill(pid, signal.SIGCONT)
+
     @contextmanager
     def out_of_memory(self, pod: Json, container: str) -> Iterator[None]:
         """Fills a container's memory until the kernel ends its processes."""
@@ -107,6 +132,11 @@ def _running(program: str) -> list[Path]:
             if words.startswith(start) and str(STATE).encode() in words:
                 found.append(process)
     return found
+
+
+def _parent(process: Path) -> int:
+    lines = (process / "status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("PPid:")))
 
 
 def _memory(line: str) -> Path | None:

@@ -78,13 +78,25 @@ def load(send: Callable[[str], bool], requests: int, every_s: float) -> dict[str
     return {**counts, "codes": codes, "last": outcomes[-LAST:]}
 
 
+def connected(host: str, port: int, within_s: float = 30.0) -> socket.socket:
+    """Connects, once network policies allow it; they apply some time after they are written."""
+    end = time.monotonic() + within_s
+    while True:
+        try:
+            return socket.create_connection((host, port), 20)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.2)
+
+
 def hub() -> dict[str, object]:
     """Says hello as a hub without a certificate; returns what ends the connection."""
     host = f"flowmesh-router-hubs.{NAMESPACE}.svc"
     load = ["r", "team/ask", ["/v1/chat/completions"], 4, 0, 0]
     hello = msgspec.msgpack.encode([["hub-hello", 1, "worker", "i", [load]]])
     with (
-        socket.create_connection((host, 8481), 20) as plain,
+        connected(host, 8481) as plain,
         TRUST.wrap_socket(plain, server_hostname=host) as connection,
     ):
         try:

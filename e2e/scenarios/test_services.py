@@ -6,15 +6,20 @@ Killed routers and workers cost no more than the requests that they had.
 import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
-from e2e.harness.fabric import NAMESPACE, Fabric
+from e2e.harness.fabric import NAMESPACE, RELEASE, Fabric
+from e2e.harness.fabric_network import ALLOWED, FabricNetwork
 from e2e.harness.kube import Json, until
+from e2e.harness.machine import Machine
 from e2e.harness.pools import code_pool_spec, pool
+from e2e.harness.reach import bystander, extra_policy, only_opens, opened
 from e2e.harness.services import Service, listening
 from e2e.harness.user import User
 
-POOL, TEAM = "thin", "team-services"
+POOL, TEAM, CLIENTS = "thin", "team-services", "clients"
+DNS_LABELS = {"k8s-app": "kube-dns"}
 HERE = f"--namespace={NAMESPACE}"
 ROUTERS = "--selector=app.kubernetes.io/name=flowmesh,app.kubernetes.io/component=router"
 AT_ONCE = ("--grace-period=0", "--force")
@@ -117,8 +122,14 @@ def test_requests_go_on_while_a_router_and_a_worker_are_killed(
 def test_a_pod_without_a_certificate_is_no_hub_and_reaches_none(
     fabric: Fabric, service: Service
 ) -> None:
-    service.start("hub", "hub")
-    assert "welcome" not in service.result("hub")["refused"], "the connection ends instead"
+    routers = {"app.kubernetes.io/name": "flowmesh", "app.kubernetes.io/component": "router"}
+    admits = {
+        "podSelector": {"matchLabels": routers},
+        "ingress": [{"from": [{"namespaceSelector": {}}], "ports": [{"port": 8481}]}],
+    }
+    with extra_policy(fabric.kube, "hubs-from-everywhere", admits):
+        service.start("hub", "hub")
+        assert "welcome" not in service.result("hub")["refused"], "the connection ends instead"
     for worker in fabric.workers(POOL):
         assert listening(fabric, worker["metadata"]["name"]) == [], "hubs connect, nothing to them"
     service.start("client", "load", "1", "0")
@@ -146,29 +157,52 @@ def test_a_token_of_kubernetes_calls_where_its_account_may(
     assert set(service.result("without")["last"]) == {"403"}
 
 
-def test_stages_of_users_code_outlive_one_of_their_workers(
+@pytest.fixture(scope="module")
+def staged(
     fabric: Fabric, service: Service, print_line: Callable[[str], None]
-) -> None:
+) -> Iterator[Service]:
+    """Two stages with two replicas each, on two workers whose hubs are peers."""
     spec = code_pool_spec(fabric, minReplicas=0, maxReplicas=2, resources=CODE_WORKER, **PEERS)
     with pool(fabric, CODE_POOL, spec):
-        staged = Service(fabric, service.user, "staged")
-        staged.apply_spec(STAGES)
-        staged.wait("Ready", 120)
-        until(lambda: staged.status()["ready"] == "4/4", "all replicas are ready", 120)
-        print_line(f"stages on a pool of none: {time.monotonic() - staged.applied_s:.1f} s")
-        staged.start("stages", "invoke", "120", "0.125")
-        until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
-        for one in fabric.workers(CODE_POOL):
-            (port,) = listening(fabric, one["metadata"]["name"])
-            assert port.endswith(PEER_PORT), "hubs of its pool connect to it"
-        worker = fabric.workers(CODE_POOL)[0]["metadata"]["name"]
-        fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
-        found = staged.result("stages", 240)
-        print_line(f"of 120 requests {found['answered']} were answered; failed: {found['codes']}")
-        assert found["wrong"] == 0
-        assert found["failed"] <= LOST_MAX, found
-        assert set(found["last"]) == {"ok"}
-        staged.delete()
+        made = Service(fabric, service.user, "staged")
+        made.apply_spec(STAGES)
+        made.wait("Ready", 120)
+        until(lambda: made.status()["ready"] == "4/4", "all replicas are ready", 120)
+        print_line(f"stages on a pool of none: {time.monotonic() - made.applied_s:.1f} s")
+        yield made
+        made.delete()
+
+
+def test_pods_reach_only_what_network_policies_allow(
+    fabric: Fabric, machine: Machine, staged: Service, network: FabricNetwork
+) -> None:
+    for peer in fabric.workers(CODE_POOL):
+        (port,) = listening(fabric, peer["metadata"]["name"])
+        assert port.endswith(PEER_PORT), "hubs of its pool connect to it"
+    expected = network.allowed()
+    only_opens(machine, network.pods, network.edges, expected)
+    assert network.evaluated() == expected, "the evaluator of tests/charts decides as the kernel"
+    with machine.without_policies():
+        found = opened(machine, network.pods, network.edges)
+        assert found == set(network.edges), "all targets listen: only policies close connections"
+    only_opens(machine, network.pods, network.edges, expected)
+    with clients_restricted(fabric):
+        closed = {"tenant": ALLOWED["tenant"] - {"gateway", "requests"}}
+        only_opens(machine, network.pods, network.edges, network.allowed(closed))
+
+
+def test_stages_of_users_code_outlive_one_of_their_workers(
+    fabric: Fabric, staged: Service, print_line: Callable[[str], None]
+) -> None:
+    staged.start("stages", "invoke", "120", "0.125")
+    until(lambda: "answered 20" in staged.log("stages"), "the stages answer")
+    worker = fabric.workers(CODE_POOL)[0]["metadata"]["name"]
+    fabric.kube.run("delete", "pod", worker, HERE, *AT_ONCE)
+    found = staged.result("stages", 240)
+    print_line(f"of 120 requests {found['answered']} were answered; failed: {found['codes']}")
+    assert found["wrong"] == 0
+    assert found["failed"] <= LOST_MAX, found
+    assert set(found["last"]) == {"ok"}
 
 
 def test_a_revoked_token_is_refused(service: Service) -> None:
@@ -176,6 +210,45 @@ def test_a_revoked_token_is_refused(service: Service) -> None:
     service.start("late", "load", "40", "0.25")
     found = service.result("late")
     assert set(found["last"]) == {"401"}, found
+
+
+@pytest.fixture(scope="module")
+def network(fabric: Fabric, staged: Service) -> Iterator[FabricNetwork]:
+    """The fabric's pods; a tenant's with the labels of a worker, a client's, and one for DNS."""
+    one, two = fabric.workers(CODE_POOL)
+    fabric.kube.namespace(CLIENTS, {"flowmesh.dev/client": "true"})
+    chart = {part: fabric.pod(part) for part in ("blobs", "router", "store")}
+    yield FabricNetwork(
+        fabric,
+        {
+            **chart,
+            "operator": fabric.kube.get("pod", fabric.leader(), HERE),
+            "worker": fabric.workers(POOL)[0],
+            "one": one,
+            "two": two,
+            "tenant": bystander(fabric.kube, TEAM, "lookalike", one["metadata"]["labels"]),
+            "client": bystander(fabric.kube, CLIENTS, "client", DNS_LABELS),
+            "dns": bystander(fabric.kube, "kube-system", "dns", DNS_LABELS),
+        },
+    )
+    fabric.kube.run("delete", "pod", "dns", "--namespace=kube-system")
+    fabric.kube.run("delete", "namespace", CLIENTS, "--wait=false")
+
+
+@contextmanager
+def clients_restricted(fabric: Fabric) -> Iterator[None]:
+    """Restricts who may call gateway and routers."""
+
+    def restrict(value: str) -> None:
+        setting = f"--set=networkPolicy.restrictClients={value}"
+        chart = str(fabric.chart)
+        fabric.helm("upgrade", RELEASE, chart, "--reuse-values", "--no-hooks", "--wait", setting)
+
+    restrict("true")
+    try:
+        yield
+    finally:
+        restrict("false")
 
 
 def identities(fabric: Fabric) -> dict[str, int]:

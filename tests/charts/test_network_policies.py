@@ -1,5 +1,10 @@
 """The network policies of an installation over the matrix of (from, to, port)."""
 
+import itertools
+import socket
+import time
+from collections.abc import Iterator
+
 import pytest
 from tests.charts.cluster_peers import (
     API,
@@ -35,7 +40,7 @@ from tests.charts.cluster_peers import (
     policies,
 )
 from tests.charts.network_evaluator import Peer, allowed
-from tests.charts.rendering import find, objects
+from tests.charts.rendering import NAMESPACE, find, objects
 
 pytestmark = pytest.mark.slow
 
@@ -116,11 +121,30 @@ def test_probes_come_from_the_nodes_networks() -> None:
     assert not allowed(known, TENANT, OPERATOR, HEALTH)
 
 
-def test_the_helm_test_probe_reports_where_policies_are_not_enforced() -> None:
-    pod = find("Pod", "flowmesh-network-test")
-    (container,) = pod["spec"]["containers"]
-    assert "this cluster's CNI enforces no NetworkPolicy" in container["args"][0]
-    compile(container["args"][0], "probe", "exec")
+def probe_after(monkeypatch: pytest.MonkeyPatch, connects: Iterator[bool]) -> object:
+    """Runs the chart's probe, whose connections open or do not; returns what it exits with."""
+
+    def connect(where: tuple[str, int], timeout_s: float) -> socket.socket:
+        assert where == (f"flowmesh-gateway.{NAMESPACE}.svc", GATEWAY)
+        if not next(connects):
+            raise ConnectionRefusedError
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    (container,) = find("Pod", "flowmesh-network-test")["spec"]["containers"]
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(container["args"][0], "probe", "exec"), {})
+    return ended.value.code
+
+
+def test_the_helm_test_probe_reports_where_policies_are_not_enforced(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = str(probe_after(monkeypatch, itertools.repeat(True)))
+    assert "this cluster's CNI enforces no NetworkPolicy" in said
+    late = itertools.chain([True, True], itertools.repeat(False))
+    assert probe_after(monkeypatch, late) == 0, "a CNI may apply a policy after the pod's start"
     off = {(o["kind"], o["metadata"]["name"]) for o in objects("networkPolicy.enabled=false")}
     assert ("Pod", "flowmesh-network-test") not in off
     assert not any(kind == "NetworkPolicy" for kind, _ in off)
