@@ -13,6 +13,7 @@ is alone on its engine. Run it with ``make bench-serving-tenants``.
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import statistics
 import sys
@@ -40,6 +41,7 @@ from serving_stack import (
     serving_stack,
 )
 
+from flowmesh_core.errors import AttemptError
 from flowmesh_worker.engines.llm.vllm_sizes import sizes_for
 from flowmesh_worker.engines.models.model_facts import read_facts
 
@@ -50,8 +52,6 @@ ONE, FOUR = "one engine", "four engines"
 THREADS = os.cpu_count() or 1
 _ALONE = 3
 _MIB = 1 << 20
-_PROCESS_MIB = 1101
-"""What ``sizes_for`` subtracts for the processes of an engine, rounded up."""
 _PROMPT = "Story number @NUMBER@ of TENANT. Write a long story about a robot that paints houses."
 
 
@@ -102,17 +102,21 @@ Found = dict[tuple[str, int], list[Turn]]
 
 
 def memories(model: Path) -> dict[str, Memory]:
-    """Returns the memory of an engine of each way: four small ones are as large as the one."""
+    """Returns the memory of an engine of each way: four small ones have no less than the one."""
     facts = read_facts(model)
     weights = facts.weight_bytes_as("float32") // _MIB + 1
-    least = (facts.context_length + 256) * facts.kv_bytes_per_token("float32") // _MIB + 1
 
     def of(host_mib: int) -> Memory:
         sizes = sizes_for(facts, "float32", model_settings(model, host_mib))
         return Memory(host_mib, weights, sizes.kv_cache_bytes // _MIB)
 
-    small = of(_PROCESS_MIB + weights + least)
-    return {ONE: of(_PROCESS_MIB + len(TENANTS) * small.model_mib), FOUR: small}
+    def fits(host_mib: int) -> bool:
+        with contextlib.suppress(AttemptError):
+            return bool(of(host_mib))
+        return False
+
+    small = of(next(mib for mib in itertools.count(weights) if fits(mib)))
+    return {ONE: of(small.host_mib + (len(TENANTS) - 1) * small.model_mib), FOUR: small}
 
 
 def _body(tenant: str, tokens: int) -> str:
@@ -301,22 +305,25 @@ def _timely(turns: Sequence[Turn], deadline_s: float) -> float:
     return statistics.mean(turn.timely(deadline_s) for turn in turns)
 
 
+def best_goodput(turns: Found, way: str, deadline_s: float) -> tuple[int, list[float]]:
+    """Returns the load at which a way has the most goodput, and its goodput in each turn."""
+    by_load = {
+        concurrent: [turn.goodput(deadline_s) for turn in some]
+        for (name, concurrent), some in turns.items()
+        if name == way
+    }
+    best = max(by_load, key=lambda load: statistics.median(by_load[load]))
+    return best, by_load[best]
+
+
 def _goodput(found: Measured, deadline_s: float) -> Table:
-    """Returns the goodput of both ways, each at the load at which it has the most."""
-    cells, values = [], []
-    for way in (ONE, FOUR):
-        by_load = {
-            concurrent: [turn.goodput(deadline_s) for turn in turns]
-            for (name, concurrent), turns in found.turns.items()
-            if name == way
-        }
-        best = max(by_load, key=lambda load: statistics.median(by_load[load]))
-        cells.append(f"{statistics.median(by_load[best]):.1f} at {best} of each")
-        values.append(by_load[best])
+    best = [best_goodput(found.turns, way, deadline_s) for way in (ONE, FOUR)]
+    cells = [f"{statistics.median(values):.1f} at {load} of each" for load, values in best]
+    (_, one), (_, four) = best
     return Table(
         f"Goodput: tokens/s of answers within {deadline_s:.1f} s, at the load that is best for it",
         ["one engine", "four engines", "ratio", "goal"],
-        [[*cells, interval(median_ratio(values[0], values[1])), "2"]],
+        [[*cells, interval(median_ratio(one, four)), "2"]],
     )
 
 
