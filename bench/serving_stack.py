@@ -8,7 +8,7 @@ import contextlib
 import os
 import secrets
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,27 +39,31 @@ class ServingStack:
 
     Attributes:
         url: of the router.
-        token: of the service.
+        tokens: of the service, by the namespace that calls it.
         processes: process ids of ``router``, ``hub`` and ``host``.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, namespaces: Sequence[str] = (_NAMESPACE,)) -> None:
         folder.mkdir()
         self.url = ""
-        self.token = secrets.token_hex(16)
+        self.tokens = {namespace: secrets.token_hex(16) for namespace in namespaces}
         self.processes: dict[str, int] = {}
         self._folder = folder
 
+    def headers(self, namespace: str = "") -> dict[str, str]:
+        """Returns the headers of a namespace's requests; without a name, of the first one's."""
+        token = self.tokens[namespace or next(iter(self.tokens))]
+        return {"Authorization": f"Bearer {token}"}
+
     def contestant(self, name: str, body: str, path: str = CHAT, status: int = 200) -> Contestant:
         """Returns the stack as a target of requests."""
-        headers = {"Authorization": f"Bearer {self.token}"}
-        return Contestant(name, self.url + path, body, self.processes, headers, status)
+        return Contestant(name, self.url + path, body, self.processes, self.headers(), status)
 
     async def start_router(self) -> asyncio.subprocess.Process:
         """Starts the router; returns its process once it listens."""
         ready = self._folder / "ready"
-        token = ServiceToken(token_hash(self.token), _NAMESPACE)
-        entry = ServiceEntry(_SERVICE, MODEL, (token,), in_flight_max=_IN_FLIGHT)
+        tokens = tuple(ServiceToken(token_hash(t), name) for name, t in self.tokens.items())
+        entry = ServiceEntry(_SERVICE, MODEL, tokens, in_flight_max=_IN_FLIGHT)
         write_services(self._folder / "services.json", (entry,))
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "flowmesh_serving.router", "--hubs", str(self._hubs)),
@@ -90,7 +94,7 @@ class ServingStack:
             host.send(ListenForCalls(str(path)))
             hub.start(1, (RouterAddress(f"unix:{self._hubs}"),))
             for number in range(replicas):
-                hub.admit(1, path, _replica(number))
+                hub.admit(1, path, self._replica(number))
             await self._until_ready(replicas)
             self.processes |= {"hub": hub.pid, "host": host.pid}
             yield host
@@ -105,19 +109,18 @@ class ServingStack:
     async def _until_ready(self, replicas: int) -> None:
         import aiohttp  # noqa: PLC0415 - used here alone
 
-        headers = {"Authorization": f"Bearer {self.token}"}
-        async with aiohttp.ClientSession(headers=headers) as client:
+        async with aiohttp.ClientSession(headers=self.headers()) as client:
             while True:
                 async with client.get(f"{self.url}/v1/models/{MODEL}") as response:
                     if (await response.json()).get("ready_replicas") == replicas:
                         return
                 await asyncio.sleep(0.02)
 
-
-def _replica(number: int) -> ServingReplica:
-    opening = PrewarmSpec(Digest(""), "", 1, 1)  # the hub does not read it
-    name = f"{_SERVICE}/model/r1/{number}"
-    return ServingReplica(name, _SERVICE, "model", "r1", opening, salts={_NAMESPACE: "salt"})
+    def _replica(self, number: int) -> ServingReplica:
+        opening = PrewarmSpec(Digest(""), "", 1, 1)  # the hub does not read it
+        salts = {name: f"salt-{name}" for name in self.tokens}
+        name = f"{_SERVICE}/model/r1/{number}"
+        return ServingReplica(name, _SERVICE, "model", "r1", opening, salts=salts)
 
 
 def echo_start(folder: Path, calls_max: int) -> Start:
@@ -147,9 +150,11 @@ def _start(
 
 
 @contextlib.asynccontextmanager
-async def router_alone(folder: Path) -> AsyncIterator[ServingStack]:
+async def router_alone(
+    folder: Path, namespaces: Sequence[str] = (_NAMESPACE,)
+) -> AsyncIterator[ServingStack]:
     """Yields a router without a replica: it answers chats with an error after all its checks."""
-    stack = ServingStack(folder)
+    stack = ServingStack(folder, namespaces)
     process = await stack.start_router()
     try:
         yield stack
@@ -160,10 +165,10 @@ async def router_alone(folder: Path) -> AsyncIterator[ServingStack]:
 
 @contextlib.asynccontextmanager
 async def serving_stack(
-    folder: Path, start: Start, replicas: int = 1
+    folder: Path, start: Start, replicas: int = 1, namespaces: Sequence[str] = (_NAMESPACE,)
 ) -> AsyncIterator[ServingStack]:
-    """Yields a router, a hub and an engine host that is ready."""
-    async with router_alone(folder) as stack, stack.host(start, replicas):
+    """Yields a router, a hub and an engine host that is ready, for callers of these namespaces."""
+    async with router_alone(folder, namespaces) as stack, stack.host(start, replicas):
         yield stack
 
 

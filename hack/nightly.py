@@ -147,6 +147,11 @@ SERVING = {
         "::test_a_minute_of_five_times_the_capacity_refuses_within_ten_milliseconds",
         "overload of",
     ),
+    "recomputed": (
+        f"{_SERVING}/test_recomputed.py"
+        "::test_ten_thousand_calls_under_kills_compute_again_what_was_lost",
+        "recomputed after",
+    ),
 }
 """By name: a test of routers, hubs and workers, and what the line of its figures begins with."""
 
@@ -203,6 +208,7 @@ JOBS: tuple[Job, ...] = (
         Job(f"serving-{name}", _make("test-nightly", f"ARGS=-s {test}"), 3600.0, line_from(figures))
         for name, (test, figures) in SERVING.items()
     ),
+    Job("batch-kills", _make("bench-batch-kills"), 1800.0, line_with('"kills"')),
     Job("serving-soak", _make("bench-serving-soak"), 3 * 3600.0, line_with("soak of")),
     Job("store-soak", _make("store-soak"), 3 * 3600.0, line_with("store soak of")),
     Job(

@@ -1,5 +1,6 @@
 """The benchmarks start, give all contestants the same work, and keep the rest of the page."""
 
+import json
 import math
 import random
 import re
@@ -17,10 +18,12 @@ BENCH = Path(__file__).parents[1] / "bench"
 sys.path.append(str(BENCH))
 
 import batch_invariance  # noqa: E402 - found on the path set above
+import batch_kills  # noqa: E402 - as above
 import graphs  # noqa: E402 - as above
 import many_workflows  # noqa: E402 - as above
 import results  # noqa: E402 - as above
 import serving_soak  # noqa: E402 - as above
+import serving_tenants  # noqa: E402 - as above
 import store_soak  # noqa: E402 - as above
 from auc import Separation  # noqa: E402 - as above
 from channel_rows import Row, table  # noqa: E402 - as above
@@ -28,13 +31,15 @@ from plan_range import EXAMPLES, Range, chosen, other, with_other_rows  # noqa: 
 from up_process import Usage  # noqa: E402 - as above
 
 
-@pytest.mark.parametrize("name", ["dispatch", "first-read", "growth", "sharing", "status"])
+@pytest.mark.parametrize(
+    "name", ["dispatch", "first-read", "growth", "sharing", "status", "serving-tenants"]
+)
 def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str) -> None:
     script = BENCH / f"{name.replace('-', '_')}.py"
     asked = [sys.executable, str(script), "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, check=True)
     assert "--draft" in done.stdout
-    page = results.PAGE.read_text()
+    page = (results.SERVING_PAGE if name.startswith("serving") else results.PAGE).read_text()
     assert results.replaced(page, name, "anew\n") != page
 
 
@@ -63,6 +68,34 @@ def test_examples_are_chosen_by_their_names_with_folders_or_without() -> None:
         "inference/debate",
         "post-training/sft-lora",
     ]
+
+
+@pytest.mark.parametrize(("kills", "generated", "code"), [(1, 104, 0), (0, 100, 1), (1, 106, 1)])
+def test_a_batch_without_a_kill_or_with_too_many_tokens_proves_nothing(
+    tmp_path: Path, kills: int, generated: int, code: int
+) -> None:
+    batch = batch_kills.Batch(tmp_path)
+    batch.publish(tmp_path / "rows.json", json.dumps([{}]))
+    usage = {"prompt_tokens": 10, "completion_tokens": 100}
+    answers = [{"status_code": 200, "body": {"usage": usage}}]
+    batch.publish(batch.answers(0), json.dumps(answers))
+    batch_kills.TokenCounter(tmp_path / "tokens").add(10, generated)
+    assert batch_kills.report(batch, kills, 60.0, 1.05) == code
+
+
+def test_goodput_counts_answers_in_time_at_the_load_that_has_the_most() -> None:
+    def turn(*latencies_s: float) -> serving_tenants.Turn:
+        return serving_tenants.Turn(max(latencies_s), 10 * len(latencies_s), latencies_s, 1.0)
+
+    turns = {
+        (serving_tenants.ONE, 1): [turn(1.0), turn(1.0)],
+        (serving_tenants.ONE, 2): [turn(1.5, 1.6), turn(1.5, 1.6)],
+        (serving_tenants.ONE, 4): [turn(1.0, 2.0, 3.0, 4.0), turn(1.0, 3.0, 3.0, 4.0)],
+        (serving_tenants.FOUR, 1): [turn(2.0)],
+    }
+    load, goodput = serving_tenants.best_goodput(turns, serving_tenants.ONE, 2.5)
+    assert (load, goodput) == (2, [12.5, 12.5])
+    assert serving_tenants.best_goodput(turns, serving_tenants.FOUR, 2.5) == (1, [5.0])
 
 
 def test_a_plan_is_held_where_its_range_has_the_run_and_is_narrow_enough() -> None:

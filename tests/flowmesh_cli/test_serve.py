@@ -16,6 +16,24 @@ from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.tool_parsers import tool_parser_names
 
 MODEL = "smollm2-135m-instruct"
+MIB = 1 << 20
+BESIDE_ENGINE_MIB = 300.0
+ROUTER = "flowmesh_serving.router"
+PARTS = {"agent": "flowmesh_worker", "router": ROUTER, "hub": "flowmesh_worker.serving.hub"}
+"""What the command lines of the processes have that `fmesh serve` starts beside engine hosts."""
+
+
+def beside_engine_mib(serving: psutil.Process) -> dict[str, float]:
+    """Returns the memory of `fmesh serve` without engine hosts, shared pages by their share (PSS).
+
+    The control plane is in its own process.
+    """
+    found = {"control plane": serving}
+    for process in serving.children(recursive=True):
+        named = [name for name, module in PARTS.items() if module in process.cmdline()]
+        found |= dict.fromkeys(named, process)
+    assert found.keys() == {"control plane", *PARTS}
+    return {name: process.memory_full_info().pss / MIB for name, process in found.items()}
 
 
 @pytest.fixture
@@ -51,6 +69,9 @@ def test_a_model_is_served_called_and_loaded_until_ctrl_c(folder: Path) -> None:
             "load", MODEL, "--rate", "4", "--for", "2s", "--max-tokens", "4", cwd=folder
         )
         assert (report["sent"], report["ok"]) == (8, 8)
+        memory = beside_engine_mib(psutil.Process(serving.process.pid))
+        print({name: f"{mib:.1f} MiB" for name, mib in memory.items()})  # noqa: T201 - the figures
+        assert sum(memory.values()) < BESIDE_ENGINE_MIB, memory
         second = fmesh("serve", MODEL, cwd=folder)
         assert (second.returncode, "another `fmesh serve`" in second.stderr) == (
             ExitCode.USAGE,
@@ -59,7 +80,7 @@ def test_a_model_is_served_called_and_loaded_until_ctrl_c(folder: Path) -> None:
         (router,) = (
             child
             for child in psutil.Process(serving.process.pid).children()
-            if "flowmesh_serving.router" in child.cmdline()
+            if ROUTER in child.cmdline()
         )
         router.kill()
         serving.until("is started again")

@@ -4,14 +4,15 @@ import asyncio
 import contextlib
 import itertools
 import random
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 from tests.flowmesh_serving import array_service
-from tests.flowmesh_serving.echo_fabric import ROUTERS, EchoFabric
+from tests.flowmesh_serving.echo_fabric import ROUTERS
 from tests.flowmesh_serving.kept_connections import KeptConnections
 from tests.flowmesh_serving.stack import MODEL, TOKEN, says
 
@@ -21,6 +22,13 @@ _OK, _TOO_MANY = 200, 429
 
 class RefusedError(Exception):
     """A request was turned away before it began."""
+
+
+class RouterUrls(Protocol):
+    """Where the routers listen, by name, and how those with a certificate are verified."""
+
+    urls: dict[str, str]
+    trust: ssl.SSLContext | bool
 
 
 @dataclass
@@ -36,7 +44,7 @@ class RequestLoad(ABC):
         sent: the number of the newest request.
     """
 
-    fabric: EchoFabric
+    fabric: RouterUrls
     rate: float = 50.0
     rng: random.Random = field(default_factory=random.Random)
     open: dict[int, str] = field(default_factory=dict)
@@ -122,13 +130,18 @@ class RequestLoad(ABC):
 
 @dataclass
 class EchoLoad(RequestLoad):
-    """Chats with ``test.echo``; each fourth is a stream."""
+    """Chats with ``test.echo``; each fourth is a stream, unless there are to be none."""
 
     text: str = "rest"
     token: str = TOKEN
+    has_streams: bool = True
+
+    def question(self, number: int) -> str:
+        """Returns the words of a request."""
+        return f"q{number} {self.text} a{number}"
 
     async def _answer(self, url: str, number: int) -> tuple[object, object]:
-        words, stream = f"q{number} {self.text} a{number}", number % 4 == 0
+        words, stream = self.question(number), self.has_streams and number % 4 == 0
         body = {"model": MODEL, "messages": says(words), "stream": stream}
         data = await self._post(url, "/v1/chat/completions", self.token, body)
         return words, _streamed(data) if stream else _whole(data)
