@@ -24,6 +24,7 @@ from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
+from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.capacity import instance_capacity
@@ -388,11 +389,15 @@ class _CapacitySignal:
 
 
 def _startable(snapshot: Snapshot) -> list[ActionGroup]:
-    """Returns the ready groups without user code that its tenant's quota does not let start."""
+    """Returns the ready groups without what its tenants' quotas do not let start now.
+
+    That is user code, and what waits for a worker of tenants that use as many as they may.
+    """
+    bounds = WorkerBounds(snapshot.worker_uses)
     free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
     found = []
     for group in groups_of(snapshot):
-        if group.replica_of:
+        if group.replica_of or bounds.reached(group.bounded_tenants):
             continue
         if group.code_tenant in free:
             count = min(group.count, max(0, free[group.code_tenant]))

@@ -33,6 +33,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     replica_of: str
     reserved_pools: frozenset[str]
     code_tenant: str
+    bounded_tenants: frozenset[str]
     cohort: Kind
     count: int
     work: WorkSize
@@ -48,7 +49,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         """What restricts its workers besides the signature.
 
         Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
-        the reserved pools open to it.
+        the reserved pools open to it, the tenants whose workers are bounded.
         """
         return (
             self.isolate,
@@ -57,7 +58,13 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
             self.info.requirement.min_trust,
             self.code_tenant,
             self.reserved_pools,
+            self.bounded_tenants,
         )
+
+    @property
+    def bound(self) -> bool:
+        """Whether its tenants may not use every worker: see ``SchedulingCycle.admits``."""
+        return bool(self.code_tenant or self.bounded_tenants)
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -86,6 +93,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.replica_of,
         like.reserved_pools,
         like.code_tenant,
+        like.bounded_tenants,
         cohort.name,
         ready.count,
         cohort.work,
