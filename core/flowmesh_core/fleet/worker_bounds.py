@@ -48,6 +48,10 @@ class WorkerBounds:
         """Whether these namespaces, of which there are some, use all the workers they may."""
         return bool(namespaces) and not any(map(self._is_below, namespaces))
 
+    def free(self, namespace: str) -> int:
+        """Returns how many workers more a namespace may use."""
+        return self._uses[namespace].most - len(self._admitted[namespace])
+
     def text(self, namespaces: Collection[str]) -> str:
         """Returns for users how many workers the namespaces use, and may use."""
         uses = (
@@ -58,4 +62,4 @@ class WorkerBounds:
         return " and ".join(uses)
 
     def _is_below(self, namespace: str) -> bool:
-        return len(self._admitted[namespace]) < self._uses[namespace].most
+        return self.free(namespace) > 0

@@ -22,6 +22,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         count: how many there are.
         work: the mean size, which stands for all of them. It is the mean over all policies, so that
             groups that differ only in their weights share their predictions.
+        bound: whether its tenants may not use every worker: see ``SchedulingCycle.admits``.
         cohort: identifies the groups that share predictions.
     """
 
@@ -34,6 +35,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     reserved_pools: frozenset[str]
     code_tenant: str
     bounded_tenants: frozenset[str]
+    bound: bool
     cohort: Kind
     count: int
     work: WorkSize
@@ -60,11 +62,6 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
             self.reserved_pools,
             self.bounded_tenants,
         )
-
-    @property
-    def bound(self) -> bool:
-        """Whether its tenants may not use every worker: see ``SchedulingCycle.admits``."""
-        return bool(self.code_tenant or self.bounded_tenants)
 
     @property
     def excluded(self) -> frozenset[str]:
@@ -94,6 +91,7 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.reserved_pools,
         like.code_tenant,
         like.bounded_tenants,
+        bool(like.code_tenant or like.bounded_tenants),
         cohort.name,
         ready.count,
         cohort.work,
