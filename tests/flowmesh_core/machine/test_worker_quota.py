@@ -117,6 +117,18 @@ def test_an_action_that_an_unbounded_namespace_wants_too_counts_for_none() -> No
     assert shared == {"w1", "w2", "w3"} - its
 
 
+def test_a_worker_that_runs_what_others_want_too_leaves_room_below_the_bound() -> None:
+    world = fabric("w1", a=1)
+    for team in (A, B):
+        work(world, team, 2, first=100, of="both", share="group-x")
+    ticks(world)
+    assert len(world.held["w1"]) == 2
+    world.join("w2")
+    work(world, A, 2)
+    ticks(world)
+    assert used(world, A) == {"w2"}
+
+
 def test_an_action_of_two_bounded_namespaces_is_placed_while_one_of_them_is_below() -> None:
     world = fabric(a=1, b=1)
     work(world, A, 1)
