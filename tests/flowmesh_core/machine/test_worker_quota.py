@@ -3,6 +3,8 @@
 The workers are counted here from the assignments that workers hold, without the machine's counts.
 """
 
+from collections import Counter
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -285,6 +287,12 @@ class Bounded(RuleBasedStateMachine):
             count = len(used(self.world, namespace))
             assert count <= self.allowed[namespace], f"{namespace} uses {count} workers"
             self.allowed[namespace] = max(most, count)  # a lowered bound is only approached
+
+    @invariant()
+    def workers_count_their_attempts_by_namespace(self) -> None:
+        for worker in self.world.machine.state.workers.values():
+            running = Counter(a.tenant for a in worker.attempts.values() if a.tenant)
+            assert worker.tenants == running
 
     def teardown(self) -> None:
         """All work ends: what waits for a worker of its namespace gets one."""
