@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from flowmesh_core.placement.free_slots import FreeSlots
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
+_Restrictions = tuple[int, str, tuple[str, ...], tuple[str, ...]]
+"""Of a group: trust, tenant of user code, reserved pools, tenants whose workers are bounded."""
 
 
 def code_quota_text(most: int) -> str:
@@ -129,10 +131,10 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, _Held]]()
+    counts = Counter[tuple[str, RejectionCause, str, _Restrictions]]()
     for _, _, action in tick.snapshot.ready.backoff:
-        held = _held(action.min_trust, action)
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, held] += 1
+        restrictions = _restrictions(action.min_trust, action)
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, restrictions] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
@@ -140,28 +142,24 @@ def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Reje
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
-        held = _held(like.info.requirement.min_trust, like)
+        restrictions = _restrictions(like.info.requirement.min_trust, like)
         cause, detail = free_slots.cause, free_slots.detail
         if cause is RejectionCause.BUSY and not tick.may_call(like):
             cause = RejectionCause.USER_CODE_QUOTA
             detail = code_quota_text(tick.snapshot.code_calls[like.code_tenant].most)
         elif cause is RejectionCause.BUSY and (uses := tick.worker_quota_text(like)):
             cause, detail = RejectionCause.WORKER_QUOTA, worker_quota_text(uses)
-        counts[like.info.signature, cause, detail, held] += remaining
+        counts[like.info.signature, cause, detail, restrictions] += remaining
     unset = msgspec.UNSET
     return tuple(
         Rejection(
             Digest(name), cause, count, detail, tenant, trust, pools or unset, bounded or unset
         )
-        for (name, cause, detail, held), count in sorted(counts.items())
-        for trust, tenant, pools, bounded in (held,)
+        for (name, cause, detail, (trust, tenant, pools, bounded)), count in sorted(counts.items())
     )
 
 
-_Held = tuple[int, str, tuple[str, ...], tuple[str, ...]]
-
-
-def _held(trust: int, like: ReadyAction | ActionGroup) -> _Held:
+def _restrictions(trust: int, like: ReadyAction | ActionGroup) -> _Restrictions:
     """Returns what a rejection says of its actions, beside their signature."""
     pools, tenants = tuple(sorted(like.reserved_pools)), tuple(sorted(like.bounded_tenants))
     return trust, like.code_tenant, pools, tenants
