@@ -61,7 +61,7 @@ class PoolSizer:
         """
         wanted = self._wanted(pool, backlog)
         if backlog.unbounded is not None:
-            others = self._wanted(pool, backlog.unbounded)
+            others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
             wanted = min(wanted, others + sum(backlog.bounded.values()))
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)

@@ -412,6 +412,14 @@ def test_a_namespace_of_few_workers_makes_a_pool_no_larger_than_it_may_use():
     assert size_with(many("a", "a", "b"), most) == alone, "it counts for none of them"
 
 
+def test_a_pool_grows_until_a_namespace_uses_all_the_workers_that_it_may():
+    for count in (1, 2, 3):
+        names = [f"w{n}" for n in range(count)]
+        workers = [worker(n, lane(SQL, assigned=1, remaining_s=10.0)) for n in names]
+        uses = {"a": WorkerUse(frozenset(names), 4)}
+        assert size_with(many("a", "a"), uses, workers) == 4
+
+
 def test_work_of_a_namespace_that_uses_all_its_workers_requires_none():
     at = worker("w", lane(SQL, assigned=1, remaining_s=40.0))
     used = {"a": WorkerUse(frozenset({"w"}), 1)}
