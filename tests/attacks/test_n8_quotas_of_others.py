@@ -1,5 +1,6 @@
 """Attacker: T2, a tenant that stores, uploads, pays and runs user code beyond its quota.
-Action: uploads and submits more, and lets steps of user code and of any engine wait for workers.
+Action: uploads and submits more, lets steps of user code and of any engine wait for workers, and
+fills every worker.
 Must not happen: it gets more than its quota, or another tenant waits for it.
 """
 
@@ -78,6 +79,23 @@ async def test_calls_of_user_code_beyond_the_quota_wait_and_the_owner_s_run() ->
         assert reason["cause"] == "user-code-quota"
         assert "as many calls of user code as its quota allows (1)" in reason["detail"]
         assert tenants(worker) == [OWNER, ATTACKER]
+
+
+async def test_a_tenant_fills_no_more_workers_than_its_quota_and_the_owner_gets_another() -> None:
+    async with place() as there:
+        await bound(there, user_code_calls=1000, workers=1)
+        workers = [await there.join(name, shape=CODE_WORKER) for name in ("one", "two")]
+        uid = await submit(there, ATTACKER, "many", code_steps(60))
+        (reason,) = await why(there, uid, "s59")
+        assert reason["cause"] == "worker-quota"
+        assert f"namespace {ATTACKER} uses 1 of at most 1 workers" in reason["detail"]
+        (free,) = [worker for worker in workers if not worker.assigned]
+        usage = msgspec.json.decode(await there.get(f"/v1/quota?namespace={ATTACKER}"))
+        (limit,) = [one for one in usage["limits"] if one["name"] == "workers at once"]
+        assert (limit["most"], limit["used"]) == (1.0, 1.0)
+        await submit(there, OWNER, "mine", code_steps(1))
+        await free.given(1)
+        assert tenants(free) == [OWNER]
 
 
 async def test_a_tenant_that_has_spent_its_day_waits_also_under_the_next_leader() -> None:

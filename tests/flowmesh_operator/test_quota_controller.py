@@ -51,12 +51,14 @@ def controller(mirror: InformerCache, given: Given) -> QuotaController:
 async def test_quotas_reach_the_control_plane_and_an_invalid_one_is_left_out() -> None:
     mirror, given = InformerCache(), Given()
     selected = {"selector": {"matchLabels": {"tier": "gold"}}}
-    mirror.update("quotas", "ADDED", quota("gold", namespaces=selected, weight=2, openWatches=5))
+    mirror.update("quotas", "ADDED", quota("gold", namespaces=selected, weight=2, workers=5))
     mirror.update("quotas", "ADDED", quota("wrong", namespaces={}, weight=-1))
+    mirror.update("quotas", "ADDED", quota("less", namespaces=selected, workers=-1))
+    mirror.update("quotas", "ADDED", quota("more", namespaces=selected, workers=100_001))
     meta = {"name": "team-a", "uid": "n", "resourceVersion": "1", "labels": LABELS["team-a"]}
     mirror.update("namespaces", "ADDED", {"metadata": meta})
     await controller(mirror, given).apply()
-    assert given.quotas == [Quota(name="gold", labels={"tier": "gold"}, weight=2, open_watches=5)]
+    assert given.quotas == [Quota(name="gold", labels={"tier": "gold"}, weight=2, workers=5)]
     assert given.labels == {"team-a": {"tier": "gold"}}
 
 

@@ -158,7 +158,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.WeightsChanged: ("weights",),
     e.ReservedPoolsChanged: ("pools",),
     e.NamespaceLimitsChanged: ("limits",),
-    e.NamespaceLimits: ("user_code_calls", "nanousd_per_day", "storage_full"),
+    e.NamespaceLimits: ("user_code_calls", "nanousd_per_day", "storage_full", "workers"),
     e.PrewarmPlanChanged: ("workers",),
     e.ServingPlanChanged: ("workers", "routers"),
     e.PlacementDecided: ("decision",),

@@ -92,6 +92,7 @@ class RejectionCause(StrEnum):
     TRUST = "trust"
     RESERVED = "reserved"
     USER_CODE_QUOTA = "user-code-quota"
+    WORKER_QUOTA = "worker-quota"
     DOLLAR_QUOTA = "dollar-quota"
     STORAGE_QUOTA = "storage-quota"
     BUSY = "busy"

@@ -36,7 +36,7 @@ class QuotaHandlers:
             run_quota: counts what is under way.
             stored: counts stored bytes.
             uploaded: counts uploaded bytes.
-            usage: counts calls of user code and dollars.
+            usage: counts calls of user code, workers and dollars.
             clock: Unix time in seconds.
         """
         self._quotas = quotas
@@ -83,6 +83,8 @@ class QuotaHandlers:
     def _of_attempts(self, namespace: str, quota: Quota) -> tuple[QuotaLimit, ...]:
         calls = self._usage.user_code_calls(namespace)
         found = [_limit("calls of user code at once", quota.user_code_calls, calls)]
+        if quota.workers:
+            found.append(_limit("workers at once", quota.workers, self._usage.workers(namespace)))
         if quota.nanousd_per_day is not None:
             spent = self._usage.nanousd_today(namespace, self._clock()) / NANO_PER_USD
             most = quota.nanousd_per_day / NANO_PER_USD

@@ -108,5 +108,5 @@ def _rejections(state: State, run: Run, step: StepRun) -> tuple[dict[str, Any], 
     return tuple(
         {"cause": r.cause, "count": r.count, "detail": r.detail}
         for r in state.rejections
-        if (r.signature, r.min_trust, r.code_tenant, r.pools) in waiting
+        if r.key in waiting
     )

@@ -1,5 +1,6 @@
-"""What a namespace's attempts use of its quota: calls of user code, and dollars of the last day."""
+"""What a namespace's attempts use of its quota: user code, workers, and dollars of the last day."""
 
+from flowmesh_core.machine.namespace_limits import used_workers
 from flowmesh_core.machine.state import State
 
 
@@ -13,6 +14,10 @@ class NamespaceUsage:
         """Returns how many attempts run the namespace's user code."""
         attempts = self._state.attempts.values()
         return sum(a.code_tenant == namespace and a.end is None for a in attempts)
+
+    def workers(self, namespace: str) -> int:
+        """Returns how many workers run attempts that only the namespace wants."""
+        return len(used_workers(self._state, namespace))
 
     def nanousd_today(self, namespace: str, now_s: float) -> int:
         """Returns what the namespace's runs paid in the last 24 hours."""

@@ -10,7 +10,7 @@ number of workers and has the only state.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
+from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.capacity import instance_capacity
@@ -54,6 +55,9 @@ class Backlog:
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
             first worker of another pool: the first to come runs it.
+        unbounded: the same without the ready actions of namespaces that may use a few workers
+            only; None where it has none of these.
+        bounded: namespace → workers that it may use beside those that it uses, of these.
     """
 
     running_s: float = 0.0
@@ -68,6 +72,8 @@ class Backlog:
     substitutable: bool = False
     serving: int = 0
     occupied: int = 0
+    unbounded: "Backlog | None" = None
+    bounded: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -260,7 +266,8 @@ class _CapacitySignal:
         return used, instance.remaining_s
 
     def _count_ready(self) -> None:
-        groups = _startable(self._snapshot)
+        bounds = WorkerBounds(self._snapshot.worker_uses)
+        groups = _startable(self._snapshot, bounds)
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
@@ -276,7 +283,8 @@ class _CapacitySignal:
             )
             if chosen is not None:
                 name = chosen.pool.name
-                known = _with_group(self._found[name], self._snapshot, group, chosen)
+                known = _with_bound(self._found[name], group, bounds)
+                known = _with_group(known, self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
                 self._found[name] = replace(
                     known,
@@ -387,12 +395,16 @@ class _CapacitySignal:
         return 0 < pool.most >= wanted
 
 
-def _startable(snapshot: Snapshot) -> list[ActionGroup]:
-    """Returns the ready groups without user code that its tenant's quota does not let start."""
+def _startable(snapshot: Snapshot, bounds: WorkerBounds) -> list[ActionGroup]:
+    """Returns the ready groups without what their tenants' quotas do not let start now.
+
+    That is user code, and what waits for a worker of tenants that use as many as they may. Those
+    of one tenant that may use a few more come last.
+    """
     free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
     found = []
     for group in groups_of(snapshot):
-        if group.replica_of:
+        if group.replica_of or bounds.reached(group.bounded_tenants):
             continue
         if group.code_tenant in free:
             count = min(group.count, max(0, free[group.code_tenant]))
@@ -402,7 +414,19 @@ def _startable(snapshot: Snapshot) -> list[ActionGroup]:
             found.append(msgspec.structs.replace(group, count=count))
         else:
             found.append(group)
+    found.sort(key=lambda group: len(group.bounded_tenants) == 1)
     return found
+
+
+def _with_bound(known: Backlog, group: ActionGroup, bounds: WorkerBounds) -> Backlog:
+    """Returns a pool's backlog as the next group's bound limits it.
+
+    What several tenants want counts for none of them, so it is not bounded.
+    """
+    if len(group.bounded_tenants) != 1:
+        return known
+    bounded = {**known.bounded, **{n: bounds.free(n) for n in group.bounded_tenants}}
+    return replace(known, unbounded=known.unbounded or known, bounded=bounded)
 
 
 def _with_group(

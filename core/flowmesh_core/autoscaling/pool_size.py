@@ -59,9 +59,10 @@ class PoolSizer:
             Numbers between the pool's bounds; ``workers`` is never below the busy ones (unless
             those exceed a maximum that was lowered: then they drain).
         """
-        wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
-        wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
-        wanted = max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
+        wanted = self._wanted(pool, backlog)
+        if backlog.unbounded is not None:
+            others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
+            wanted = min(wanted, others + sum(backlog.bounded.values()))
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
@@ -72,3 +73,9 @@ class PoolSizer:
         floor = max(backlog.foreseen, backlog.serving, min(current, backlog.warm))
         needed = max(wanted, retained, min(pool.maximum, floor))
         return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)
+
+    def _wanted(self, pool: PoolView, backlog: Backlog) -> int:
+        """Returns the workers that a backlog is worth."""
+        wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
+        wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
+        return max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)

@@ -82,6 +82,7 @@ class ReadyAction(msgspec.Struct, frozen=True, gc=False):
         min_trust: the least trust of the pool that may run it.
         code_tenant: the tenant whose user code it is, where single-tenant workers are connected;
             else empty, so that actions of several tenants are of one kind.
+        bounded_tenants: those that want it, where the workers of each are bounded; else empty.
         rank: its position in the order: priority, deadline slack, critical path, age; then the
             name, so that the order is total. Slack is the deadline less the critical path; the time
             of the cycle is the same for all.
@@ -107,6 +108,7 @@ class ReadyAction(msgspec.Struct, frozen=True, gc=False):
     rank: Rank = (0, 0.0, 0.0, 0.0, Digest(""))
     kind: Kind = ()
     code_tenant: str = ""
+    bounded_tenants: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Computes ``rank`` and ``kind`` once, since every cycle reads them of every action."""
@@ -122,5 +124,7 @@ class ReadyAction(msgspec.Struct, frozen=True, gc=False):
             kind = (*kind, self.reserved_pools)
         if self.min_trust:
             kind = (*kind, self.min_trust)
+        if self.bounded_tenants:
+            kind = (*kind, ("bounded", self.bounded_tenants))
         force_setattr(self, "rank", rank)
         force_setattr(self, "kind", kind)

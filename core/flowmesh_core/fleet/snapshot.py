@@ -13,8 +13,13 @@ import msgspec
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_api.v1.why import ScoredWorker, UtilityTerms
 from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
+
+PlacementKey = tuple[Digest, int, str, frozenset[str], frozenset[str]]
+"""What reasons for not placing an action go by: signature, trust, tenant of user code, reserved
+pools, and tenants whose workers are bounded."""
 
 
 class Tier(StrEnum):
@@ -183,6 +188,7 @@ class Snapshot:
         tenant_weights: tenant → weight of its fair share; 1 where absent.
         reserved_pools: names of the pools that take only actions which name them.
         code_calls: tenant → its calls of user code, where they are bounded.
+        worker_uses: tenant → the workers that it uses, where they are bounded.
     """
 
     workers: Sequence[WorkerView]
@@ -193,6 +199,7 @@ class Snapshot:
     tenant_weights: Mapping[str, float] = field(default_factory=dict)
     reserved_pools: Collection[str] = frozenset()
     code_calls: Mapping[str, "CodeCalls"] = field(default_factory=dict)
+    worker_uses: Mapping[str, WorkerUse] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +244,7 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
         min_trust: that they require.
         reserved_pools: names of the reserved pools that they may run in; unset where there are
             none, and then left out of traces.
+        bounded_tenants: that want them, where the workers of all of these are bounded; else unset.
     """
 
     signature: Digest
@@ -246,6 +254,13 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
     code_tenant: str = ""
     min_trust: int = 0
     reserved_pools: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    bounded_tenants: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+
+    @property
+    def key(self) -> PlacementKey:
+        """The kind of action that it is for."""
+        tenants = frozenset(self.bounded_tenants or ())
+        return self.signature, self.min_trust, self.code_tenant, self.pools, tenants
 
     @property
     def pools(self) -> frozenset[str]:

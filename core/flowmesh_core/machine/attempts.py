@@ -192,6 +192,7 @@ def adopt(state: State, worker: Worker, action: Action, attempt_id: str, now_s: 
         phase="running",
         pool=worker.shape.pool,
         code_tenant=ready_actions.code_tenant(state, action),
+        tenant=ready_actions.sole_tenant(state, action),
     )
     if action.checkpoint is not None:  # it may have begun there
         attempt.resumed_trust = action.checkpoint.trust

@@ -3,6 +3,7 @@
 Only the modules of this package change it, in place. Projections read it.
 """
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from flowmesh_core.accounting.meter import WorkerMeter
@@ -25,6 +26,7 @@ class Worker:
     Attributes:
         attempts: attempts assigned to it and not ended, by id.
         by_signature: the same by signature, since there may be thousands.
+        tenants: namespace → its attempts here that no other namespace wanted when they came.
         local_digests: digests that it is known to have on disk, newest last.
         idle_nanousd: of its bill in this epoch, what no attempt was charged.
         prewarmed: signatures that its last prewarm plan names; None before one was sent.
@@ -50,6 +52,7 @@ class Worker:
     components: tuple[Component, ...] = ()
     attempts: dict[str, Attempt] = field(default_factory=dict)
     by_signature: dict[Digest, dict[str, Attempt]] = field(default_factory=dict)
+    tenants: Counter[str] = field(default_factory=Counter)
     local_digests: dict[Digest, None] = field(default_factory=dict)
     idle_nanousd: int = 0
     unpriced: WorkerMeter | None = None
@@ -77,6 +80,8 @@ class Worker:
         attempt.busy_from_s = self.count_busy(attempt.assigned_s)
         self.attempts[attempt.attempt_id] = attempt
         self.by_signature.setdefault(attempt.info.signature, {})[attempt.attempt_id] = attempt
+        if attempt.tenant:
+            self.tenants[attempt.tenant] += 1
 
     def count_busy(self, now_s: float) -> float:
         """Counts its busy instances until now; returns the sum of their seconds."""
@@ -98,4 +103,8 @@ class Worker:
             del same[attempt_id]
             if not same:
                 del self.by_signature[signature]
+            if attempt.tenant:
+                self.tenants[attempt.tenant] -= 1
+                if not self.tenants[attempt.tenant]:
+                    del self.tenants[attempt.tenant]
         return attempt

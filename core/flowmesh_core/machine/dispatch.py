@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from flowmesh_api.v1.enums import ActionState, RejectionCause
 from flowmesh_core.errors import Failure, FailureKind
-from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection
+from flowmesh_core.fleet.snapshot import Decision, Placement, PlacementKey, Rejection
 from flowmesh_core.machine import (
     actions,
     attempts,
@@ -111,7 +111,7 @@ def _assign(
     reserve, signature = placement.reserve_nanousd[index], Digest(placement.signature)
     if not budgets.affordable(state, action, reserve, worker.shape.trust):
         return
-    if state.limits and not namespace_limits.admits(state, action, now_s):
+    if state.limits and not namespace_limits.admits(state, action, worker, now_s):
         return
     tenant = ready_actions.code_tenant(state, action)
     if not single_tenant.bind(worker, tenant):
@@ -141,6 +141,7 @@ def _assign(
         alone=action.isolate,
         case=action.suspects.case if action.suspects is not None else None,
         code_tenant=tenant,
+        tenant=ready_actions.sole_tenant(state, action),
     )
     state.figures.dispatched[worker.shape.pool] += 1
     if action.attempt_count == 1:
@@ -294,13 +295,11 @@ def _show_reason_of(state: State, subscriber: Subscriber, reason: str, detail: s
         state.changed(run)
 
 
-_Reasons = dict[ready_actions.PlacementKey, Rejection]
+_Reasons = dict[PlacementKey, Rejection]
 
 
 def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     """By kind of action, the reason for those in backoff, and for the others.
-
-    A kind is the signature, the trust, the tenant and the reserved pools.
 
     A backoff is one action's own. Of several other reasons the one that may pass is taken, since an
     action must not fail for what stops another one.
@@ -309,7 +308,5 @@ def _reasons(rejections: Sequence[Rejection]) -> tuple[_Reasons, _Reasons]:
     others: _Reasons = {}
     for rejection in sorted(rejections, key=lambda r: (r.cause in NEVER, -r.count)):
         found = pausing if rejection.cause is RejectionCause.BACKOFF else others
-        one = rejection
-        key = (one.signature, one.min_trust, one.code_tenant, one.pools)
-        found.setdefault(key, rejection)
+        found.setdefault(rejection.key, rejection)
     return pausing, others

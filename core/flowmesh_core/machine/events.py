@@ -200,11 +200,13 @@ class NamespaceLimits(msgspec.Struct, frozen=True, omit_defaults=True):
         nanousd_per_day: what its runs pay in a day; then new attempts wait.
         storage_full: why new attempts wait until the namespace stores less; empty where they need
             not.
+        workers: workers that run its attempts at once.
     """
 
     user_code_calls: int | None = None
     nanousd_per_day: int | None = None
     storage_full: str = ""
+    workers: int | None = None
 
 
 class NamespaceLimitsChanged(msgspec.Struct, frozen=True):

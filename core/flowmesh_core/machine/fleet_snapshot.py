@@ -48,6 +48,7 @@ def snapshot(state: State, now_s: float) -> Snapshot:
         tenant_weights=state.fair.weights,
         reserved_pools=frozenset(state.reserved_pools or ()),
         code_calls=namespace_limits.code_calls(state) if state.code_limits else {},
+        worker_uses=namespace_limits.worker_uses(state) if state.worker_limits else {},
     )
 
 

@@ -96,6 +96,8 @@ class Attempt(msgspec.Struct, eq=False):
         next_group: the suspects that its action runs with from now on, if its host has crashed or
             its worker is lost; set when the first attempt beside it fails so.
         code_tenant: the namespace whose user code it runs; empty where it runs none.
+        tenant: the namespace that alone wanted its action when it was assigned; empty where several
+            did.
     """
 
     attempt_id: str
@@ -144,6 +146,7 @@ class Attempt(msgspec.Struct, eq=False):
     tokens_rate: float = 0.0
     rate_mark: tuple[float, int] = (0.0, 0)
     code_tenant: str = ""
+    tenant: str = ""
 
 
 class StepLookUp(msgspec.Struct, frozen=True, gc=False):

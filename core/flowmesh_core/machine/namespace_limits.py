@@ -1,8 +1,8 @@
-"""Limits of a namespace's quota on its attempts: calls of user code, dollars a day, stored bytes.
+"""Limits of a namespace's quota on its attempts: user code, workers, dollars a day, stored bytes.
 
-Calls of user code are a hard constraint of placement. A namespace that has spent its day's dollars,
-or stores too much, is held: its actions wait without being in the scheduler's index, and what runs
-goes on. An action that another namespace wants too is placed for that one.
+Calls of user code and workers are hard constraints of placement. A namespace that has spent its
+day's dollars, or stores too much, is held: its actions wait without being in the scheduler's index,
+and what runs goes on. An action that another namespace wants too is placed for that one.
 """
 
 from collections import Counter
@@ -11,7 +11,9 @@ from datetime import UTC, datetime
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.snapshot import CodeCalls
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.machine import ready_actions
+from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.events import NamespaceLimits
 from flowmesh_core.machine.model import Action, Hold
 from flowmesh_core.machine.state import State
@@ -25,14 +27,15 @@ def changed(state: State, limits: Mapping[str, NamespaceLimits], now_s: float) -
     """Makes these the limits of namespaces; attempts that run already go on."""
     if limits == state.limits:
         return
-    separated = state.separates_code
+    separated = (state.separates_code, state.worker_limits.keys())
     state.limits = dict(limits)
     state.code_limits = {
         namespace: limit.user_code_calls
         for namespace, limit in limits.items()
         if limit.user_code_calls is not None
     }
-    if state.separates_code != separated:
+    state.worker_limits = {n: limit.workers for n, limit in limits.items() if limit.workers}
+    if (state.separates_code, state.worker_limits.keys()) != separated:
         for action in state.ready.values():
             ready_actions.mark_changed(state, action)
     _update_holds(state, now_s)
@@ -45,8 +48,8 @@ def time_passed(state: State, now_s: float) -> None:
         _update_holds(state, now_s)
 
 
-def admits(state: State, action: Action, now_s: float) -> bool:
-    """Whether an attempt of the action may start; a namespace that has spent its dollars is held.
+def admits(state: State, action: Action, worker: Worker, now_s: float) -> bool:
+    """Whether an attempt may start on a worker; a namespace that has spent its dollars is held.
 
     It compares what is reserved already, so that one cycle does not exceed a limit by more than an
     attempt.
@@ -55,7 +58,29 @@ def admits(state: State, action: Action, now_s: float) -> bool:
     for namespace in namespaces - state.held.keys():
         if (hold := _hold(state, namespace, now_s)) is not None:
             _set_holds(state, {**state.held, namespace: hold})
+    if state.worker_limits and not _may_use(state, action, worker):
+        state.dirty = True  # it has changed since the snapshot
+        return False
     return ready_actions.may_start(state, action)
+
+
+def _may_use(state: State, action: Action, worker: Worker) -> bool:
+    """Whether a worker may run an action without one too many for the namespaces that want it."""
+    namespaces = ready_actions.bounded_tenants(state, action)
+    return not namespaces or any(
+        n in worker.tenants or len(used_workers(state, n)) < state.worker_limits[n]
+        for n in namespaces
+    )
+
+
+def used_workers(state: State, namespace: str) -> frozenset[str]:
+    """Returns the workers that run attempts which only this namespace wants."""
+    return frozenset([w.name for w in state.workers.values() if namespace in w.tenants])
+
+
+def worker_uses(state: State) -> dict[str, WorkerUse]:
+    """Returns the workers of every namespace that has a limit."""
+    return {n: WorkerUse(used_workers(state, n), most) for n, most in state.worker_limits.items()}
 
 
 def code_calls(state: State) -> dict[str, CodeCalls]:

@@ -8,6 +8,7 @@ from msgspec import structs
 
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
+from flowmesh_core.fleet.snapshot import PlacementKey
 from flowmesh_core.machine import stragglers
 from flowmesh_core.machine.events import ActionKey
 from flowmesh_core.machine.model import Action, Run
@@ -15,9 +16,7 @@ from flowmesh_core.machine.state import State
 from flowmesh_core.units import Digest
 
 NO_POOLS = frozenset[str]()
-
-PlacementKey = tuple[Digest, int, str, frozenset[str]]
-"""Signature, trust, tenant of user code, and reserved pools."""
+NO_TENANTS = frozenset[str]()
 
 
 def enter(state: State, action: Action) -> None:
@@ -111,6 +110,7 @@ def view(state: State, action: Action) -> ReadyAction:
         code_tenant=code_tenant(state, action) if state.separates_code else "",
         reserved_pools=reserved_pools(state, action) if state.reserved_pools else NO_POOLS,
         min_trust=action.info.requirement.min_trust,
+        bounded_tenants=bounded_tenants(state, action) if state.worker_limits else NO_TENANTS,
     )
 
 
@@ -124,7 +124,8 @@ def placement_key(state: State, action: Action) -> PlacementKey:
     info = action.shown
     tenant = code_tenant(state, action) if state.separates_code else ""
     pools = reserved_pools(state, action) if state.reserved_pools else NO_POOLS
-    return info.signature, info.requirement.min_trust, tenant, pools
+    bounded = bounded_tenants(state, action) if state.worker_limits else NO_TENANTS
+    return info.signature, info.requirement.min_trust, tenant, pools, bounded
 
 
 def code_tenant(state: State, action: Action) -> str:
@@ -134,14 +135,32 @@ def code_tenant(state: State, action: Action) -> str:
     return state.runs[action.runs()[0]].plan.namespace
 
 
-def reserved_pools(state: State, action: Action) -> frozenset[str]:
-    """Returns the reserved pools that the action may run in: those of a subscriber's namespace.
+def tenants(state: State, action: Action) -> frozenset[str]:
+    """Returns the namespaces that want an action.
 
     Paused runs count only where there is no other.
     """
     runs = [state.runs[uid] for uid in action.runs()]
-    runs = [run for run in runs if not state.pauses(run)] or runs
-    namespaces = {run.plan.namespace for run in runs}
+    if len(runs) > 1:
+        runs = [run for run in runs if not state.pauses(run)] or runs
+    return frozenset([run.plan.namespace for run in runs])
+
+
+def sole_tenant(state: State, action: Action) -> str:
+    """Returns the namespace that alone wants an action; empty where several do."""
+    found = tenants(state, action)
+    return next(iter(found)) if len(found) == 1 else ""
+
+
+def bounded_tenants(state: State, action: Action) -> frozenset[str]:
+    """Returns the namespaces that want an action; none unless the workers of each are bounded."""
+    found = tenants(state, action)
+    return found if found <= state.worker_limits.keys() else NO_TENANTS
+
+
+def reserved_pools(state: State, action: Action) -> frozenset[str]:
+    """Returns the reserved pools that the action may run in: those of a subscriber's namespace."""
+    namespaces = tenants(state, action)
     pools = state.reserved_pools or {}
     return frozenset(name for name, allowed in pools.items() if not allowed.isdisjoint(namespaces))
 

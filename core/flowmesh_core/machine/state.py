@@ -83,6 +83,7 @@ class State:
             are declared and have not been yet: then nothing is placed.
         limits: of namespaces, by the quotas of administrators.
         code_limits: namespace → attempts of user code that it may have at once.
+        worker_limits: namespace → workers that may run its attempts at once.
         held: namespace → why none of its actions gets a new attempt.
         holds_checked_s: when ``held`` was last brought up to date.
         daily_spend: what runs paid in the last day, by namespace.
@@ -144,6 +145,7 @@ class State:
     reserved_pools: Mapping[str, frozenset[str]] | None = field(default_factory=dict)
     limits: Mapping[str, NamespaceLimits] = field(default_factory=dict)
     code_limits: Mapping[str, int] = field(default_factory=dict)
+    worker_limits: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, Hold] = field(default_factory=dict)
     holds_checked_s: float = float("-inf")
     daily_spend: DailyTotals = field(default_factory=DailyTotals)

@@ -22,6 +22,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         count: how many there are.
         work: the mean size, which stands for all of them. It is the mean over all policies, so that
             groups that differ only in their weights share their predictions.
+        bound: whether its tenants may not use every worker: see ``SchedulingCycle.admits``.
         cohort: identifies the groups that share predictions.
     """
 
@@ -33,6 +34,8 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
     replica_of: str
     reserved_pools: frozenset[str]
     code_tenant: str
+    bounded_tenants: frozenset[str]
+    bound: bool
     cohort: Kind
     count: int
     work: WorkSize
@@ -48,7 +51,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         """What restricts its workers besides the signature.
 
         Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
-        the reserved pools open to it.
+        the reserved pools open to it, the tenants whose workers are bounded.
         """
         return (
             self.isolate,
@@ -57,6 +60,7 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
             self.info.requirement.min_trust,
             self.code_tenant,
             self.reserved_pools,
+            self.bounded_tenants,
         )
 
     @property
@@ -86,6 +90,8 @@ def _group(snapshot: Snapshot, ready: ReadyGroup) -> ActionGroup:
         like.replica_of,
         like.reserved_pools,
         like.code_tenant,
+        like.bounded_tenants,
+        bool(like.code_tenant or like.bounded_tenants),
         cohort.name,
         ready.count,
         cohort.work,

@@ -11,6 +11,7 @@ from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Snapshot, Tier
+from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
 from flowmesh_core.placement.capacity import InstanceCapacity, WorkerCapacity, open_accounts
 from flowmesh_core.placement.constraints import unmet_in_pool
@@ -50,6 +51,7 @@ class SchedulingCycle:
         self.crowded: list[tuple[float, float]] = []
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
+        self._bounds = WorkerBounds(snapshot.worker_uses)
         self._free_calls = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
         self._index()
         self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
@@ -94,6 +96,25 @@ class SchedulingCycle:
     def may_call(self, group: ActionGroup) -> bool:
         """Whether the quota of a group's tenant lets another call of its user code start."""
         return self._free_calls.get(group.code_tenant, 1) > 0
+
+    def admits(self, group: ActionGroup, member: int) -> bool:
+        """Whether the tenants of a group may use a worker: see ``ActionGroup.bound``."""
+        account, tenants = self.accounts[member], group.bounded_tenants
+        if not account.admits(group.code_tenant):
+            return False
+        return not tenants or self._bounds.admits(tenants, account.view.name)
+
+    def worker_quota_text(self, group: ActionGroup) -> str:
+        """Returns that a group's tenants use all their workers; empty if no other could run it."""
+        tenants = group.bounded_tenants
+        if not self._bounds.reached(tenants):
+            return ""
+        able = (
+            self._bounds.admits(tenants, self.accounts[member].view.name)
+            for cause, members in zip(self.unmet(group), self.kinds, strict=True)
+            for member in (members if cause is None else ())
+        )
+        return "" if all(able) else self._bounds.text(tenants)
 
     def able(self, group: ActionGroup) -> int:
         """Returns how many workers meet the hard constraints and are not draining."""
@@ -162,6 +183,9 @@ class SchedulingCycle:
         account.bind(group.code_tenant)
         if group.code_tenant in self._free_calls:
             self._free_calls[group.code_tenant] -= 1
+        if group.bounded_tenants and self._bounds.take(group.bounded_tenants, account.view.name):
+            for other in self.accounts:  # their slots are not for this tenant any more
+                other.changed()
         self.running.add(group.info.signature)
         if is_urgent(action):
             self._guard(group, member, action.deadline_s)

@@ -11,8 +11,9 @@ import msgspec
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
-from flowmesh_core.placement.action_groups import groups_of
+from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.alternatives import Alternatives
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from flowmesh_core.placement.free_slots import FreeSlots
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
+_Restrictions = tuple[int, str, tuple[str, ...], tuple[str, ...]]
+"""Of a group: trust, tenant of user code, reserved pools, tenants whose workers are bounded."""
 
 
 def code_quota_text(most: int) -> str:
@@ -37,6 +40,18 @@ def code_quota_text(most: int) -> str:
     return (
         f"the namespace runs as many calls of user code as its quota allows ({most}); it starts "
         "when one has ended, or ask an administrator for a larger userCodeCalls"
+    )
+
+
+def worker_quota_text(uses: str) -> str:
+    """Returns why an action waits whose namespaces use as many workers as they may.
+
+    Args:
+        uses: how many workers these are (``WorkerBounds.text``).
+    """
+    return (
+        f"{uses}; it starts when one of them has room, or ask an administrator for a larger "
+        "workers in the quota"
     )
 
 
@@ -116,10 +131,10 @@ def _placement(
 
 
 def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Rejection, ...]:
-    counts = Counter[tuple[str, RejectionCause, str, int, str, tuple[str, ...]]]()
+    counts = Counter[tuple[str, RejectionCause, str, _Restrictions]]()
     for _, _, action in tick.snapshot.ready.backoff:
-        held = (action.min_trust, action.code_tenant, tuple(sorted(action.reserved_pools)))
-        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, *held] += 1
+        restrictions = _restrictions(action.min_trust, action)
+        counts[action.signature, RejectionCause.BACKOFF, BACKOFF_DETAIL, restrictions] += 1
     by_slots: dict[FreeSlots, int] = {}
     for cursor in clients:
         remaining = cursor.group.count - cursor.served
@@ -127,14 +142,24 @@ def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Reje
             by_slots[cursor.free_slots] = by_slots.get(cursor.free_slots, 0) + remaining
     for free_slots, remaining in by_slots.items():
         like = free_slots.like
-        trust = like.info.requirement.min_trust
-        held = (trust, like.code_tenant, tuple(sorted(like.reserved_pools)))
+        restrictions = _restrictions(like.info.requirement.min_trust, like)
         cause, detail = free_slots.cause, free_slots.detail
         if cause is RejectionCause.BUSY and not tick.may_call(like):
             cause = RejectionCause.USER_CODE_QUOTA
             detail = code_quota_text(tick.snapshot.code_calls[like.code_tenant].most)
-        counts[like.info.signature, cause, detail, *held] += remaining
+        elif cause is RejectionCause.BUSY and (uses := tick.worker_quota_text(like)):
+            cause, detail = RejectionCause.WORKER_QUOTA, worker_quota_text(uses)
+        counts[like.info.signature, cause, detail, restrictions] += remaining
+    unset = msgspec.UNSET
     return tuple(
-        Rejection(Digest(name), cause, count, detail, tenant, trust, pools or msgspec.UNSET)
-        for (name, cause, detail, trust, tenant, pools), count in sorted(counts.items())
+        Rejection(
+            Digest(name), cause, count, detail, tenant, trust, pools or unset, bounded or unset
+        )
+        for (name, cause, detail, (trust, tenant, pools, bounded)), count in sorted(counts.items())
     )
+
+
+def _restrictions(trust: int, like: ReadyAction | ActionGroup) -> _Restrictions:
+    """Returns what a rejection says of its actions, beside their signature."""
+    pools, tenants = tuple(sorted(like.reserved_pools)), tuple(sorted(like.bounded_tenants))
+    return trust, like.code_tenant, pools, tenants

@@ -71,7 +71,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
             account = accounts[member]
             if member not in with_instance and account.free_mib < need_mib:
                 continue
-            barred = group.code_tenant and not account.admits(group.code_tenant)
+            barred = group.bound and not tick.admits(group, member)
             if barred or (excluded and account.view.name in excluded):
                 continue
             if group.replica_of and not account.idle():

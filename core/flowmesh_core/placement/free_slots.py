@@ -94,7 +94,7 @@ class FreeSlots:
         account, like = self.tick.accounts[member], self.like
         if like.replica_of and not account.idle():
             return None
-        if like.code_tenant and not account.admits(like.code_tenant):
+        if like.bound and not self.tick.admits(like, member):
             return None
         return account.place_tier(like.info, alone=like.isolate)
 

@@ -72,7 +72,8 @@ class _LocalSearch:
     def add(self, served: list[Nomination]) -> None:
         """Adds the actions that may move.
 
-        Suspects, replica attempts, urgent ones and those of a single-tenant worker stay.
+        Suspects, replica attempts, urgent ones and those whose tenants may not use every worker
+        stay.
         """
         # Without inputs, all actions of a group at a slot share one object, and so its utility.
         known: dict[Slot, float] = {}
@@ -80,7 +81,7 @@ class _LocalSearch:
             place, group = one.slot, one.picker.group
             key = (place.member, one.action.signature, place.tier)
             suspected = group.isolate or group.info.suspects_of
-            tied = suspected or group.replica_of or group.code_tenant
+            tied = suspected or group.replica_of or group.bound
             if tied or is_urgent(one.action):
                 self._pinned[key] = self._pinned.get(key, 0) + 1
                 continue

@@ -27,7 +27,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         for index in tick.kinds[kind] if cause is None else ():
             account = tick.accounts[index]
             suspects_meet = account.suspected and (group.isolate or group.info.suspects_of)
-            barred = suspects_meet or not account.admits(group.code_tenant)
+            barred = suspects_meet or (group.bound and not tick.admits(group, index))
             if account.reserved or barred or account.view.name in group.excluded:
                 continue
             load_s = tick.open_s(group, index)

@@ -82,6 +82,13 @@ class QuotaSpec(SpecModel):
         le=100_000,
         description="Attempts at once that run user code; others wait.",
     )
+    workers: int = Field(
+        default=0,
+        ge=0,
+        le=100_000,
+        description="Workers at once that run attempts of the namespace; what fits on none of"
+        " these waits. 0, the default, is no bound. Replicas of services do not count.",
+    )
     usd_per_day: Usd | None = Field(
         default=None,
         description="Dollars that the namespace's runs pay in 24 hours, with what is reserved for"
@@ -118,5 +125,6 @@ class FlowMeshQuota(SpecModel):
             stored_bytes=byte_count(self.spec.stored_bytes),
             uploaded_bytes_per_day=byte_count(self.spec.uploaded_bytes_per_day),
             user_code_calls=self.spec.user_code_calls,
+            workers=self.spec.workers,
             nanousd_per_day=None if usd is None else budget(usd),
         )

@@ -55,14 +55,25 @@ async def test_a_label_that_changes_selects_another_quota() -> None:
 
 async def test_the_machine_gets_the_limits_on_attempts_once_and_again_when_they_change() -> None:
     quotas, posted = given(NamespaceLimitsChanged)
-    gold = Quota(name="gold", labels={"tier": "gold"}, user_code_calls=2, nanousd_per_day=7)
+    gold = Quota(
+        name="gold", labels={"tier": "gold"}, user_code_calls=2, nanousd_per_day=7, workers=3
+    )
     await quotas.replace_all([gold], LABELS)
     await quotas.replace_all([gold], LABELS)
     await quotas.set_full({"team-c": "it is full"})
     await quotas.replace_all([], LABELS)
-    limits = NamespaceLimits(2, 7)
+    limits = NamespaceLimits(2, 7, workers=3)
     assert posted == [
         NamespaceLimitsChanged({"team-a": limits, "team-c": limits}),
-        NamespaceLimitsChanged({"team-a": limits, "team-c": NamespaceLimits(2, 7, "it is full")}),
+        NamespaceLimitsChanged(
+            {"team-a": limits, "team-c": NamespaceLimits(2, 7, "it is full", workers=3)}
+        ),
         NamespaceLimitsChanged({}),
     ]
+
+
+async def test_no_number_of_workers_is_no_limit_of_the_machine() -> None:
+    quotas, posted = given(NamespaceLimitsChanged)
+    await quotas.replace_all([Quota(name="gold", labels={"tier": "gold"})], LABELS)
+    (event,) = posted
+    assert {limits.workers for limits in event.limits.values()} == {None}

@@ -15,6 +15,7 @@ from flowmesh_core.autoscaling.settings import VALUE_OF_TIME_NANOUSD_PER_HOUR
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.graph.plan import UtilityWeights
 
 SQL = signature("sql", engine="data.sql", memory_mib=500)
@@ -385,6 +386,45 @@ def test_work_counts_in_a_reserved_pool_only_where_that_admits_it():
     found = backlog_of(view, CostModel(), pools)
     assert found["dear"].actions >= 3
     assert found["ours"].actions + found["dear"].actions == 4
+
+
+def size_with(ready, uses, workers=(), **limits):
+    """The workers that a pool gets for these actions beside what namespaces use."""
+    view = replace(snapshot(list(workers), ready, [SQL]), worker_uses=uses)
+    pools = [pool("pool", **{"maximum": 1000, **limits})]
+    found = backlog_of(view, CostModel(), pools)["pool"]
+    return PoolSizer(target_s=60.0).sizes(pools[0], found, len(workers), NOW_S).workers
+
+
+def many(tenant, *bounded):
+    work = WorkSize(units=1e5)
+    names = (f"{tenant}{n}x" for n in range(50))
+    return [action(n, SQL, work=work, bounded_tenants=frozenset(bounded)) for n in names]
+
+
+def test_a_namespace_of_few_workers_makes_a_pool_no_larger_than_it_may_use():
+    most = {"a": WorkerUse(frozenset(), 2), "b": WorkerUse(frozenset(), 3)}
+    alone = size_with(many("c"), {})
+    assert 5 < alone < 900
+    assert size_with(many("a", "a"), most) == 2
+    assert size_with([*many("a", "a"), *many("b", "b")], most) == 5
+    assert size_with([*many("a", "a"), *many("c")], most) == alone + 2
+    assert size_with(many("a", "a", "b"), most) == alone, "it counts for none of them"
+
+
+def test_a_pool_grows_until_a_namespace_uses_all_the_workers_that_it_may():
+    for count in (1, 2, 3):
+        names = [f"w{n}" for n in range(count)]
+        workers = [worker(n, lane(SQL, assigned=1, remaining_s=10.0)) for n in names]
+        uses = {"a": WorkerUse(frozenset(names), 4)}
+        assert size_with(many("a", "a"), uses, workers) == 4
+
+
+def test_work_of_a_namespace_that_uses_all_its_workers_requires_none():
+    at = worker("w", lane(SQL, assigned=1, remaining_s=40.0))
+    used = {"a": WorkerUse(frozenset({"w"}), 1)}
+    assert size_with(many("a", "a"), used, [at]) == 1
+    assert size_with(many("a", "a"), {"a": WorkerUse(frozenset({"w"}), 3)}, [at]) == 3
 
 
 def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():

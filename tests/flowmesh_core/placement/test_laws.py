@@ -21,8 +21,10 @@ from tests.flowmesh_core.placement.builders import (
 )
 from tests.flowmesh_core.placement.instances import random_snapshot
 
+from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.snapshot import Snapshot
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.placement import FairShare, candidates_of, decide
 from flowmesh_core.placement.constraints import unmet
 from flowmesh_core.protocol.messages import EngineVersion
@@ -121,6 +123,44 @@ def test_no_memory_capacity_or_constraint_is_ever_broken(case):
             taken_mib[placement.worker] += memory
     for name, memory in taken_mib.items():
         assert memory <= workers[name].free_memory_mib
+
+
+def with_bounds(view: Snapshot, seed: int) -> Snapshot:
+    """The same with two tenants whose workers are bounded, who want actions alone or together."""
+    rng = random.Random(seed)
+    names = [w.name for w in view.workers]
+    wanted = [frozenset(), frozenset("a"), frozenset("b"), frozenset("ab")]
+    uses = {
+        tenant: WorkerUse(frozenset(rng.sample(names, rng.randint(0, len(names) // 2))), most)
+        for tenant, most in (("a", rng.randint(1, 3)), ("b", rng.randint(1, 3)))
+    }
+    ready = [structs.replace(one, bounded_tenants=rng.choice(wanted)) for one in view.ready]
+    return replace(with_ready(view, ready), worker_uses=uses)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CASES)
+def test_no_tenant_gets_more_workers_than_it_may_have(case):
+    view = with_bounds(special(case), case.seed)
+    ready = {a.action_id: a for a in view.ready}
+    uses = view.worker_uses
+    used = {tenant: set(use.workers) for tenant, use in uses.items()}
+    decision = decide(view, CostModel())
+    placed = [
+        (p.worker, ready[name].bounded_tenants) for p in decision.placements for name in p.actions
+    ]
+    for at, tenants in placed:
+        if len(tenants) == 1:
+            used[min(tenants)].add(at)
+    for tenant, use in uses.items():
+        assert len(used[tenant]) <= max(use.most, len(use.workers))
+    for at, tenants in placed:
+        if tenants and all(len(uses[t].workers) >= uses[t].most for t in tenants):
+            assert any(at in uses[t].workers for t in tenants)
+    for rejection in decision.rejections:
+        if rejection.cause == RejectionCause.WORKER_QUOTA:
+            assert all(len(used[t]) >= uses[t].most for t in rejection.bounded_tenants)
+            assert rejection.detail.startswith("namespace ")
 
 
 @settings(max_examples=150, deadline=None)

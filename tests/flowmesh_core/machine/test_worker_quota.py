@@ -1,0 +1,306 @@
+"""A namespace's attempts run on as many workers at once as its quota allows, and what more waits.
+
+The workers are counted here from the assignments that workers hold, without the machine's counts.
+"""
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.flowmesh_core.machine.test_law_of_company import EXAMPLES
+from tests.flowmesh_core.machine.world import SOLO, World, plan, step
+
+from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_core.machine.events import (
+    NamespaceLimits,
+    NamespaceLimitsChanged,
+    PlacementDecided,
+)
+from flowmesh_core.machine.settings import Settings
+from flowmesh_core.placement import candidates_of, decide
+
+A, B, C = "team-a", "team-b", "team-c"
+
+
+def limited(workers: dict[str, int]) -> NamespaceLimitsChanged:
+    return NamespaceLimitsChanged({n: NamespaceLimits(workers=most) for n, most in workers.items()})
+
+
+def used(world: World, namespace: str) -> set[str]:
+    """The workers that hold an attempt which only runs of this namespace had when it was sent."""
+    uids = {uid for uid, run in world.machine.state.runs.items() if run.plan.namespace == namespace}
+    return {w for w, held in world.held.items() for a in held.values() if uids >= set(a.run_uids)}
+
+
+def work(world: World, namespace: str, count: int, first: int = 0, **changes: str) -> str:
+    """Actions that fill half a worker each."""
+    numbers = range(first, first + count)
+    steps = (step(f"s{n}", uses=SOLO, n=n, of=changes.get("of", namespace)) for n in numbers)
+    share = changes.get("share", "")
+    return world.submit(plan(*steps, namespace=namespace), share=share)
+
+
+def reasons(world: World, uid: str) -> set[tuple[str, str]]:
+    steps = world.machine.state.runs[uid].steps.values()
+    return {(s.wait_reason, s.wait_detail) for s in steps if s.wait_reason}
+
+
+def fabric(*workers: str, **limits: int) -> World:
+    world = World(settings=Settings(watchdog_s=1e9))
+    world.join(*(workers or ("w1", "w2", "w3")))
+    world.apply(limited({f"team-{letter}": most for letter, most in limits.items()}))
+    return world
+
+
+def ticks(world: World, count: int = 3) -> None:
+    for _ in range(count):
+        world.tick(1.0)
+
+
+def test_a_namespace_uses_its_worker_and_another_namespace_uses_the_rest() -> None:
+    world = fabric(a=1)
+    uid = work(world, A, 12)
+    ticks(world)
+    (its,) = used(world, A)
+    assert len(world.held[its]) == 2, "the worker's slots are the namespace's"
+    ((cause, text),) = reasons(world, uid)
+    assert cause == RejectionCause.WORKER_QUOTA
+    assert "namespace team-a uses 1 of at most 1 workers" in text
+    work(world, B, 12)
+    ticks(world)
+    assert used(world, A) == {its}
+    assert used(world, B) == {"w1", "w2", "w3"} - {its}
+    world.run()
+    assert {status.phase for status in world.finals.values()} == {"Succeeded"}
+
+
+def test_a_free_slot_of_a_worker_that_it_uses_is_taken_at_the_bound() -> None:
+    world = fabric(a=1)
+    work(world, A, 1)
+    ticks(world)
+    (its,) = used(world, A)
+    work(world, A, 1, first=1)
+    ticks(world)
+    assert [len(held) for held in world.held.values()] == [2]
+    assert used(world, A) == {its}
+
+
+def test_the_reason_is_that_the_workers_are_full_where_they_are_all_its_own() -> None:
+    world = fabric("w1", a=1)
+    uid = work(world, A, 5)
+    ticks(world)
+    assert {cause for cause, _ in reasons(world, uid)} == {RejectionCause.BUSY}
+
+
+def test_explain_names_the_workers_only_that_it_may_use() -> None:
+    world = fabric(a=1)
+    uid = work(world, A, 5)
+    ticks(world)
+    snapshot = world.machine.snapshot(world.now)
+    waiting = next(iter(snapshot.ready))
+    found = candidates_of(waiting, snapshot, world.machine.state.model)
+    assert {candidate.worker for candidate in found} == used(world, A)
+    assert uid
+
+
+def test_an_action_that_an_unbounded_namespace_wants_too_counts_for_none() -> None:
+    world = fabric(a=1)
+    work(world, A, 12)
+    ticks(world)
+    its = used(world, A)
+    work(world, A, 4, first=100, of="both", share="group-x")
+    ticks(world)
+    assert used(world, A) == its, "alone it waits"
+    work(world, B, 4, first=100, of="both", share="group-x")
+    ticks(world)
+    assert used(world, A) == its
+    shared = {w for w, held in world.held.items() for a in held.values() if len(a.run_uids) == 2}
+    assert shared == {"w1", "w2", "w3"} - its
+
+
+def test_a_worker_that_runs_what_others_want_too_leaves_room_below_the_bound() -> None:
+    world = fabric("w1", a=1)
+    for team in (A, B):
+        work(world, team, 2, first=100, of="both", share="group-x")
+    ticks(world)
+    assert len(world.held["w1"]) == 2
+    world.join("w2")
+    work(world, A, 2)
+    ticks(world)
+    assert used(world, A) == {"w2"}
+
+
+def test_an_action_of_two_bounded_namespaces_is_placed_while_one_of_them_is_below() -> None:
+    world = fabric(a=1, b=1)
+    work(world, A, 1)
+    ticks(world)
+    for team in (A, B):
+        work(world, team, 4, first=100, of="both", share="group-x")
+    ticks(world)
+    assert used(world, A) | used(world, B) == used(world, A), "it counts for none"
+    assert len(world.attempts()) > 2
+
+
+def test_workers_that_all_its_namespaces_may_not_use_are_not_used_for_an_action() -> None:
+    world = fabric("w1", "w2", "w3", "w4", a=1, b=1)
+    runs = [work(world, team, 1) for team in (A, B)]
+    ticks(world)
+    theirs = used(world, A) | used(world, B)
+    assert len(theirs) == 2
+    runs += [work(world, team, 8, first=100, of="both", share="group-x") for team in (A, B)]
+    ticks(world)
+    assert {w for w, held in world.held.items() if held} == theirs
+    texts = {text for uid in runs for _, text in reasons(world, uid)}
+    assert any("namespace team-a uses 1 of at most 1" in t and "team-b uses 1" in t for t in texts)
+
+
+def test_a_lost_worker_counts_no_more_and_its_work_goes_on_elsewhere() -> None:
+    world = fabric(a=1)
+    uid = work(world, A, 4)
+    ticks(world)
+    (its,) = used(world, A)
+    world.lose(its)
+    ticks(world)
+    (other,) = used(world, A)
+    assert other != its
+    world.run()
+    assert world.finals[uid].phase == "Succeeded"
+
+
+def test_a_lower_bound_ends_nothing_and_is_reached_as_attempts_end() -> None:
+    world = fabric(a=3)
+    work(world, A, 30)
+    ticks(world)
+    assert len(used(world, A)) == 3
+    before = {a.attempt_id for a in world.attempts()}
+    world.apply(limited({A: 1}))
+    ticks(world)
+    assert {a.attempt_id for a in world.attempts()} == before, "what runs goes on"
+    for attempt in world.attempts():
+        world.finish(attempt.attempt_id)
+        ticks(world, 1)
+    assert len(used(world, A)) == 1
+    world.apply(limited({}))
+    ticks(world)
+    assert len(used(world, A)) == 3
+
+
+def test_a_bound_that_begins_while_attempts_run_counts_them() -> None:
+    world = fabric()
+    work(world, A, 1)
+    ticks(world)
+    world.apply(limited({A: 1}))
+    work(world, A, 8, first=1)
+    ticks(world)
+    assert len(used(world, A)) == 1
+
+
+def test_a_decision_on_an_older_snapshot_gives_no_worker_too_many() -> None:
+    world = fabric()
+    work(world, A, 6)
+    decision = decide(world.machine.snapshot(world.now), world.machine.state.model)
+    assert len({placement.worker for placement in decision.placements}) == 3
+    world.apply(limited({A: 2}))
+    world.apply(PlacementDecided(decision))
+    assert len(used(world, A)) == 2
+    ticks(world)
+    assert len(used(world, A)) == 2
+
+
+def test_attempts_that_go_on_under_a_new_leader_count() -> None:
+    world = fabric(a=1)
+    work(world, A, 2)
+    ticks(world)
+    (its,) = used(world, A)
+    again = World(settings=Settings(watchdog_s=1e9), epoch=2, now=world.now, held=world.held)
+    again.apply(limited({A: 1}))
+    work(again, A, 8)
+    again.join(its, *sorted({"w1", "w2", "w3"} - {its}))
+    ticks(again)
+    assert {w for w, held in again.held.items() if held} == {its}
+
+
+def test_a_namespace_without_a_bound_is_grouped_with_the_others() -> None:
+    world = fabric(a=1)
+    for team in (B, C):
+        work(world, team, 5)
+    ready = world.machine.snapshot(world.now).ready
+    assert len(ready.groups) == 1
+
+
+class Bounded(RuleBasedStateMachine):
+    """Three namespaces, of which some have bounds, on workers that come, fail and go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(settings=Settings(watchdog_s=1e9, poison_losses=10**6))
+        self.bounds: dict[str, int] = {}
+        self.allowed: dict[str, float] = {}
+        self.made = 0
+        for _ in range(3):
+            self.join()
+
+    @rule(team=st.sampled_from((A, B, C)), count=st.integers(1, 8), shared=st.booleans())
+    def submit(self, team: str, count: int, shared: bool) -> None:
+        if shared:
+            work(self.world, team, count, of="all", share="group-x")
+        else:
+            work(self.world, team, count, first=self.made)
+            self.made += count
+
+    @rule(team=st.sampled_from((A, B, C)), most=st.sampled_from((None, 1, 1, 2, 3)))
+    def bound(self, team: str, most: int | None) -> None:
+        self.bounds.pop(team, None)
+        if most is not None:
+            self.bounds[team] = most
+        self.allowed = {n: max(m, len(used(self.world, n))) for n, m in self.bounds.items()}
+        self.world.apply(limited(self.bounds))
+
+    @rule()
+    @precondition(lambda self: len(self.world.machine.state.workers) < 6)
+    def join(self) -> None:
+        self.made += 1
+        self.world.join(f"w{self.made}")
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.world.machine.state.workers)
+    def lose(self, data: st.DataObject) -> None:
+        self.world.lose(data.draw(st.sampled_from(sorted(self.world.machine.state.workers))))
+
+    @rule(data=st.data(), fails=st.booleans())
+    @precondition(lambda self: self.world.attempts())
+    def end(self, data: st.DataObject, fails: bool) -> None:
+        one = data.draw(st.sampled_from(sorted(a.attempt_id for a in self.world.attempts())))
+        if fails:
+            self.world.fail(one, "host-crashed")
+        else:
+            self.world.finish(one)
+
+    @rule(seconds=st.sampled_from((0.25, 1.0, 30.0)))
+    def wait(self, seconds: float) -> None:
+        self.world.tick(seconds)
+
+    @invariant()
+    def no_namespace_uses_more_workers_than_it_may(self) -> None:
+        for namespace, most in self.bounds.items():
+            count = len(used(self.world, namespace))
+            assert count <= self.allowed[namespace], f"{namespace} uses {count} workers"
+            self.allowed[namespace] = max(most, count)  # a lowered bound is only approached
+
+    @invariant()
+    def workers_count_their_attempts_by_namespace(self) -> None:
+        for worker in self.world.machine.state.workers.values():
+            running = Counter(a.tenant for a in worker.attempts.values() if a.tenant)
+            assert worker.tenants == running
+
+    def teardown(self) -> None:
+        """All work ends: what waits for a worker of its namespace gets one."""
+        self.world.join("last")
+        self.world.run(rounds=2_000)
+
+
+TestBounded = Bounded.TestCase
+TestBounded.settings = settings(
+    max_examples=min(100, EXAMPLES), stateful_step_count=30, deadline=None
+)
