@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import json
 import multiprocessing
+import os
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -31,6 +32,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.llm import openai_serving, vllm_backend
 from flowmesh_worker.engines.llm.generate import LlmGenerate
+from flowmesh_worker.llm_settings import VARIABLE
 
 _FOXES = 92
 """With so many words a call fills a block of the cache and, before its end, begins another."""
@@ -65,8 +67,8 @@ class Load:
 
 LOADS = {
     "roomy": Load(2048, rows=64, clients=16),
-    # Eight blocks. More clients would keep the batch, whose priority is lower, from its end.
-    "tight": Load(1101, rows=12, clients=3),
+    # Few blocks. More clients would keep the batch, whose priority is lower, from its end.
+    "tight": Load(1103, rows=12, clients=3),
 }
 
 
@@ -162,6 +164,7 @@ async def main(model: Path, folder: Path, load: Load) -> dict[str, Any]:
     engine, preemptions = LlmGenerate(), Preemptions()
     vllm_backend.start_async_llm = preemptions.count_in(vllm_backend.start_async_llm)
     params = {"dtype": "float32", "batchInvariant": True, "implementation": "vllm"}
+    os.environ[VARIABLE] = '{"maxNumBatchedTokens": 512}'  # the model's context, in 2 MiB a step
     settings = HostSettings((), load.memory_mib, 2, params, folder)
     await engine.load({"model": TreeInput("0" * 64, model)}, settings)
     found: dict[str, Any] = {"alone": await batch(engine, folder, 1, load)}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import inf
 
 from flowmesh_api.v1.enums import StepState
-from flowmesh_api.v1.plan import GUESS, Forecast, PlannedStep
+from flowmesh_api.v1.plan import GUESS, NOTHING, Forecast, PlannedStep
 from flowmesh_control.errors import PlanRefusedError, UnplaceableError
 from flowmesh_control.loop.clock import Clock
 from flowmesh_control.ports import ConditionEvaluator
@@ -292,7 +292,7 @@ def _planned(
         batches=len(cost.signatures),
         nanousd=round(cost.nanousd * share),
         seconds=cost.seconds,
-        joules=cost.joules * share,
+        joules=cost.joules * share if cost.joules else NOTHING,
         worker=", ".join(sorted(cost.workers)),
         sure="" if expect in ("hit", "skip") else ("measured" if cost.samples else GUESS),
         detail=detail,
