@@ -124,14 +124,19 @@ FROZEN = {
 @pytest.mark.model
 def test_the_built_in_model_has_the_same_bytes_everywhere(tmp_path: Path) -> None:
     path = os.pathsep.join(str(ROOT / p) for p in ("api", "core", "store", "worker"))
-    subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path), "builtin:smollm2-135m-instruct"],
-        check=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    made = digests(tmp_path / "model")
-    assert {name: made[name] for name in FROZEN} == FROZEN
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    made = []
+    for offline in ("0", "1"):
+        folder = tmp_path / offline
+        folder.mkdir()
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM, str(folder), "builtin:smollm2-135m-instruct"],
+            check=True,
+            env={**os.environ, "PYTHONPATH": path, "HF_HUB_OFFLINE": offline},
+        )
+        made.append(digests(folder / "model"))
+    assert made[0] == made[1]
+    assert {name: made[0][name] for name in FROZEN} == FROZEN
+    config = json.loads((tmp_path / "0" / "model" / "config.json").read_text())
     assert (config["dtype"], config["model_type"]) == ("float32", "llama")
 
 

@@ -95,6 +95,8 @@ def convert(folder: Path, file: str, target: Path) -> None:
             str(folder), gguf_file=file, trust_remote_code=False
         )
     model.save_pretrained(str(target), safe_serialization=True)
+    # Else it is what HF_HUB_OFFLINE was here, and part of the model's digest.
+    tokenizer.init_kwargs["local_files_only"] = True
     tokenizer.save_pretrained(str(target))
 
 
