@@ -51,6 +51,7 @@ class Backlog:
         foreseen: workers whose instances open steps will need, where they are worth their price.
         warm: workers whose instances in demand are worth keeping, or that had them and are not
             replaced yet. None is started for them.
+        steady: workers that pay at the rates of the last ten minutes.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the
@@ -69,6 +70,7 @@ class Backlog:
     deadline_workers: int = 0
     foreseen: int = 0
     warm: int = 0
+    steady: int = 0
     substitutable: bool = False
     serving: int = 0
     occupied: int = 0
@@ -167,7 +169,10 @@ class _CapacitySignal:
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
             self._found[pool.name] = replace(
-                self._found[pool.name], warm=workers, foreseen=min(workers, sum(packing.needed))
+                self._found[pool.name],
+                warm=workers,
+                foreseen=min(workers, sum(packing.needed)),
+                steady=self._preferred_pools.steady[pool.name],
             )
 
     def found(self) -> CapacitySignal:

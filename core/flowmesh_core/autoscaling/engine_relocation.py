@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from flowmesh_core.autoscaling.objective import response_s, value_of_time
+from flowmesh_core.autoscaling.objective import PlacedDemand, waiting_at, workers_for_rates
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import (
     MOVE_FAILURES_MOST,
     ROUND_MOST_S,
     SETTLED_SHARE,
-    SIZES_COMPARED,
 )
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.units import Digest
@@ -62,32 +61,18 @@ def fleet_of(
         warm: signatures in demand, the largest first; at least one.
         places: signature → pool → an idle worker of it.
     """
-    packing, used, load_s = MemoryPacking(pool), 0.0, 0.0
-    engines: list[tuple[SignatureDemand, TemplateWorker]] = []
+    packing, load_s = MemoryPacking(pool), 0.0
+    engines: list[PlacedDemand] = []
     for one in warm:
         empty = places[one.info.signature].get(pool.name)
         if empty is None or not packing.fits(one.info.requirement.memory_mib):
             return PoolRequirement(pool, inf)
         packing.take(one.info.requirement.memory_mib)
         engines.append((one, empty))
-        used += empty.share_s(one.work) * one.per_s
         load_s = max(load_s, empty.load_s)
-    price, least = pool.shape.price_nanousd_per_hour, max(1, packing.workers)
-
-    def with_workers(number: int) -> PoolRequirement:
-        waiting = sum(
-            value_of_time(one.weights)
-            * one.waiting_runs
-            * one.per_s
-            * response_s(empty, one.work, used / number, number)
-            for one, empty in engines
-        )
-        added = max(0, number - pool.minimum) * price
-        return PoolRequirement(pool, added, waiting, pool.start_s + load_s)
-
-    most = max(least, pool.most)
-    numbers = range(least, most + 1, max(1, (most - least) // SIZES_COMPARED))
-    return min((with_workers(n) for n in numbers), key=lambda found: found.per_hour)
+    number = workers_for_rates(pool, engines, max(1, packing.workers))
+    added = max(0, number - pool.minimum) * pool.shape.price_nanousd_per_hour
+    return PoolRequirement(pool, added, waiting_at(engines, number), pool.start_s + load_s)
 
 
 @dataclass(frozen=True, slots=True)

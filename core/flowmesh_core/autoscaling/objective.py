@@ -5,14 +5,17 @@ worker is started, kept, moved or ended when that saves more waiting than it cos
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from math import sqrt
 
-from flowmesh_core.autoscaling.pool_model import TemplateWorker
+from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import (
+    SIZES_COMPARED,
     USE_MOST,
     VALUE_FACTOR_MOST,
     VALUE_OF_TIME_NANOUSD_PER_HOUR,
 )
+from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.graph.plan import UtilityWeights
 
@@ -41,6 +44,40 @@ def response_s(worker: TemplateWorker, work: WorkSize, use: float, workers: int)
     slots = max(1.0, workers / worker.full.share)
     wait_s: float = full_s * use ** (sqrt(2.0 * (slots + 1.0)) - 1.0) / (slots * (1.0 - use))
     return alone_s + (full_s - alone_s) * use + wait_s
+
+
+PlacedDemand = tuple[SignatureDemand, TemplateWorker]
+"""A signature in demand and an idle worker of the pool that it is in."""
+
+
+def waiting_at(engines: Sequence[PlacedDemand], workers: int) -> float:
+    """Returns the value of the time in which runs wait in a pool, in nano-dollars an hour.
+
+    Args:
+        engines: those of the pool, at the rates of the last ten minutes.
+        workers: that the pool has.
+    """
+    use = sum(empty.share_s(one.work) * one.per_s for one, empty in engines) / workers
+    return sum(
+        value_of_time(one.weights)
+        * one.waiting_runs
+        * one.per_s
+        * response_s(empty, one.work, use, workers)
+        for one, empty in engines
+    )
+
+
+def workers_for_rates(pool: PoolView, engines: Sequence[PlacedDemand], least: int = 1) -> int:
+    """Returns the number of workers with the least sum of dollars and waiting.
+
+    Args:
+        pool: the pool.
+        engines: that are in it, at the rates of the last ten minutes.
+        least: workers at least, whatever ``pool`` may have.
+    """
+    price, most = pool.shape.price_nanousd_per_hour, max(least, pool.most)
+    numbers = range(least, most + 1, max(1, (most - least) // SIZES_COMPARED))
+    return min(numbers, key=lambda n: max(0, n - pool.minimum) * price + waiting_at(engines, n))
 
 
 def workers_that_pay(

@@ -70,7 +70,7 @@ class PoolSizer:
         self._recent = [(t, n) for t, n in self._recent if now_s - t < window_s and n > wanted]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))
-        floor = max(backlog.foreseen, backlog.serving, min(current, backlog.warm))
+        floor = max(backlog.foreseen, backlog.steady, backlog.serving, min(current, backlog.warm))
         needed = max(wanted, retained, min(pool.maximum, floor))
         return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)
 

@@ -11,7 +11,7 @@ it would cost to bring them back, over the time until they are needed again (ADR
 from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation, fleet_of
-from flowmesh_core.autoscaling.objective import value_of_time
+from flowmesh_core.autoscaling.objective import value_of_time, workers_for_rates
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
@@ -27,6 +27,8 @@ class PreferredPools:
     Attributes:
         found: signature → an idle worker of its preferred pool.
         packings: pool → the memory that the instances which prefer it take.
+        steady: pool → workers that pay for these at the rates of the last ten minutes; 0 where no
+            worker is worth keeping.
     """
 
     def __init__(
@@ -74,6 +76,13 @@ class PreferredPools:
             self.found[one.info.signature] = templates[name]
             needed = one.since_s <= 0.0
             self.packings[name].take(mib, _worth(one, templates[name]), needed=needed)
+        self.steady = {pool.name: self._steady(pool, recent) for pool in pools}
+
+    def _steady(self, pool: PoolView, recent: Sequence[SignatureDemand]) -> int:
+        placed = [(one, self.found[one.info.signature]) for one in recent]
+        engines = [(one, empty) for one, empty in placed if empty.pool is pool]
+        kept = engines and self.packings[pool.name].retained
+        return workers_for_rates(pool, engines) if kept else 0
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""

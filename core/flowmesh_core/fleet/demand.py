@@ -49,8 +49,8 @@ class ArrivalStats:
     count: float = 1.0
 
     def per_s(self, now_s: float) -> float:
-        """Returns the recent actions a second."""
-        seen_s = max(AT_ONCE_S, now_s - self.first_s)
+        """Returns the recent actions a second; the first ones came in ``FIRST_GAP_S`` at least."""
+        seen_s = max(FIRST_GAP_S, now_s - self.first_s)
         faded = self.count * exp((self.last_s - now_s) / ARRIVAL_WINDOW_S)
         return faded / (ARRIVAL_WINDOW_S * (1.0 - exp(-seen_s / ARRIVAL_WINDOW_S)))
 
