@@ -124,6 +124,7 @@ class MetricsPage(Collector):
         yield from fleet.intake(self._intake)
         yield from services.replicas(self._services(), state)
         yield from services.idle(state)
+        yield from services.over_time(figures)
         yield from internal.leading(self._loop, state.epoch)
         yield from internal.store(self._store, self._tasks, self._trouble)
         yield from internal.audited(self._audits)
