@@ -182,10 +182,18 @@ class ReplicaPlanner:
             release=service.release.name if service.release is not None else "",
             replicas=replicas,
             conditions=tuple(conditions),
-            paid_nanousd=self._state.service_spend[service.id],
+            paid_nanousd=self._paid_nanousd(service),
             requests=requests_of(service, seen),
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
         )
+
+    def _paid_nanousd(self, service: ServiceRecord) -> int:
+        """Returns what a service has cost, without earlier ones of its name.
+
+        A leader that crashed may have written the service and not the last second of the accounts.
+        """
+        spent = self._state.service_spend.get(service.id, 0)
+        return max(0, spent - service.paid_before_nanousd)
 
     def reasons(self, service: ServiceRecord) -> ServiceReasons:
         """Returns why each replica of a service is where it is, or missing."""
