@@ -281,6 +281,20 @@ _FLEET = (
         " load: fmesh services why says what each replica waits for.",
     ),
     Panel(
+        "Load and capacity",
+        (
+            Query(_rate("flowmesh_service_requests_total", "service"), "{{service}}", _ROUTER),
+            Query(
+                f"max by (service) (flowmesh_service_capacity_per_second{_BY})",
+                "{{service}} at most",
+                needs=_REPLICA,
+            ),
+        ),
+        "reqps",
+        "Requests that ended, beside those at which the busiest part is always busy. Latency grows"
+        " well before: fmesh services capacity says how.",
+    ),
+    Panel(
         "Idle time of replicas",
         (
             Query(

@@ -34,6 +34,17 @@ def replicas(services: Iterable[ServiceStatus], state: State) -> Iterator[Metric
     )
 
 
+def capacities(services: Iterable[ServiceStatus]) -> Iterator[Metric]:
+    """Yields how many requests the services can answer, of the first ones: they have no sum."""
+    first = sorted(services, key=lambda s: (s.namespace, s.name))[:SERVICES_MAX]
+    yield gauges(
+        "flowmesh_service_capacity_per_second",
+        "Requests a second at which the busiest part of a service is just always busy.",
+        ["service"],
+        [((f"{s.namespace}/{s.name}",), s.best_per_s) for s in first if s.best_per_s],
+    )
+
+
 def over_time(figures: MachineCounters) -> Iterator[Metric]:
     """Yields what was counted of services since this leader began."""
     yield histograms(

@@ -168,10 +168,12 @@ class ReplicaPlanner:
         least = {c.plan.name: c.plan.replicas_min for c in _components(service)}
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
-        seen = self.loads.seen(service.id)
-        if service.release is not None and service.entry.slo_s:
+        seen, best_per_s = self.loads.seen(service.id), 0.0
+        if service.release is not None:
             target = self._targets.of(service)
-            conditions.append(condition_of(service, target, self._scaler.made, seen))
+            best_per_s = self._curves.best_per_s(service.id, target)
+            if target.latency_s:
+                conditions.append(condition_of(service, target, self._scaler.made, seen))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -185,6 +187,7 @@ class ReplicaPlanner:
             paid_nanousd=self._paid_nanousd(service),
             requests=requests_of(service, seen),
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
+            best_per_s=best_per_s,
         )
 
     def _paid_nanousd(self, service: ServiceRecord) -> int:

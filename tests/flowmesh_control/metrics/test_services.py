@@ -1,5 +1,6 @@
 """Metrics of services' replicas: by service and state, with labels that are closed."""
 
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
@@ -8,7 +9,7 @@ from tests.flowmesh_core.machine.test_serving import planned, replica, state_of
 from tests.flowmesh_core.machine.world import World
 
 from flowmesh_api.v1.services import ServiceReplicas, ServiceStatus
-from flowmesh_control.metrics.services import SERVICES_MAX, idle, over_time, replicas
+from flowmesh_control.metrics.services import SERVICES_MAX, capacities, idle, over_time, replicas
 from flowmesh_core.metrics.counters import MachineCounters
 from flowmesh_core.metrics.label_limits import OTHER
 
@@ -60,6 +61,17 @@ def test_replicas_are_counted_by_state_as_workers_report_them() -> None:
             ("closing", "0.0"),
         )
     }
+
+
+def test_the_capacity_of_a_service_is_shown_once_it_is_known() -> None:
+    known = msgspec.structs.replace(status("a"), best_per_s=4.8)
+    text = text_of(*capacities([known, status("b")]))
+    assert 'flowmesh_service_capacity_per_second{service="t/a"} 4.8' in text
+    assert "t/b" not in text
+    many = [
+        msgspec.structs.replace(status(f"s{n:03}"), best_per_s=1.0) for n in range(SERVICES_MAX + 3)
+    ]
+    assert text_of(*capacities(many)).count('service="') == SERVICES_MAX, "they have no sum"
 
 
 def test_services_beyond_the_first_count_as_other() -> None:
