@@ -296,7 +296,7 @@ $(UV):
 
 .venv/.ready: pyproject.toml sdk/pyproject.toml constraints/cpu.txt constraints/overrides-cpu.txt $(UV)
 	@hack/require.sh python "$(PYTHON)"
-	@echo "setting up .venv: 6.5 GB on disk, the most of it PyTorch and vLLM;"
+	@echo "setting up .venv: 6.9 GB on disk with its compiled files, the most of it PyTorch and vLLM;"
 	@echo "about five minutes from nothing, half a minute where uv has them in its cache"
 	@[ -x .venv/bin/python ] || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
 	@VIRTUAL_ENV=.venv $(QUIET_INSTALL) $(UV) pip install --system-certs $(CPU_PINS) \

@@ -2,15 +2,15 @@
 
 The public names (metrics, conditions, reasons, causes, failure kinds, states, exit codes) are found
 in the source without importing it: the members of every enum whose class name ends in one of
-`FAMILIES`, and every string that looks like a metric. A meaning that the table already has is kept;
-a new one comes from the docstring or comment of the member, or the documentation argument of the
-metric. Called by ``make check``.
+`FAMILIES`, and every string that looks like a metric. The meaning of a metric is its HELP text, the
+documentation argument in the code. Of other names a meaning that the table already has is kept, and
+a new one comes from the docstring or comment of the member. Called by ``make check``.
 """
 
 import ast
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,21 +52,39 @@ def names_in_code() -> list[Name]:
     """Returns every name in the packages: enums by class name, members in order, then metrics."""
     enums: list[Name] = []
     metrics: dict[str, Name] = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            source = path.read_text(encoding="utf-8")
-            tree = ast.parse(source, str(path))
-            place = str(path.relative_to(ROOT))
-            enums.extend(_enum_names(tree, source.splitlines(), place))
-            for name in _metric_names(tree, place):
-                known = metrics.get(name.value)
-                if known is None or (name.meaning and not known.meaning):
-                    metrics[name.value] = name
+    modules = list(_modules())
+    constants = {name: value for _, tree, _ in modules for name, value in _metric_constants(tree)}
+    for place, tree, lines in modules:
+        enums.extend(_enum_names(tree, lines, place))
+        for name in _metric_names(tree, place, constants):
+            known = metrics.get(name.value)
+            if known is None or (name.meaning and not known.meaning):
+                metrics[name.value] = name
     distinct: dict[tuple[str, str], Name] = {}
     for name in enums:
         distinct.setdefault((name.family, name.value), name)
     ordered = sorted(distinct.values(), key=lambda name: name.family)
     return ordered + [metrics[value] for value in sorted(metrics)]
+
+
+def _modules() -> Iterator[tuple[str, ast.Module, list[str]]]:
+    """Yields the path, the tree and the lines of every module."""
+    for package in PACKAGES:
+        for path in sorted((ROOT / package).rglob("*.py")):
+            source = path.read_text(encoding="utf-8")
+            yield str(path.relative_to(ROOT)), ast.parse(source, str(path)), source.splitlines()
+
+
+def _metric_constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yields the constants of a module that are names of metrics."""
+    for node in tree.body:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.targets[0], ast.Name)
+            and isinstance(node.value, ast.Constant)
+            and BARE_METRIC.fullmatch(str(node.value.value))
+        ):
+            yield node.targets[0].id, str(node.value.value)
 
 
 def _enum_names(tree: ast.Module, lines: list[str], place: str) -> Iterator[Name]:
@@ -106,13 +124,15 @@ def _comment(line: str) -> str:
     return comment.strip() if found and not comment.startswith("noqa") else ""
 
 
-def _metric_names(tree: ast.Module, place: str) -> Iterator[Name]:
+def _metric_names(tree: ast.Module, place: str, constants: Mapping[str, str]) -> Iterator[Name]:
     documented: dict[int, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and len(node.args) > 1:
             first, second = node.args[0], node.args[1]
             if isinstance(second, ast.Constant) and isinstance(second.value, str):
-                documented[id(first)] = second.value.rstrip(".")
+                meaning = documented[id(first)] = second.value.rstrip(".")
+                if isinstance(first, ast.Name) and first.id in constants:
+                    yield Name("Metrics", constants[first.id], meaning, f"{place}:{node.lineno}")
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             value, meaning = node.value, documented.get(id(node), "")
@@ -148,9 +168,18 @@ def render(names: list[Name], known: dict[tuple[str, str], str]) -> str:
         if name.family != family:
             family = name.family
             parts += ["", f"## {family}", "", "| name | meaning |", "| --- | --- |"]
-        meaning = known.get((family, name.value)) or name.meaning.replace("|", "\\|")
+        meaning = _help_of(name) or known.get((family, name.value)) or _escaped(name)
         parts.append(f"| `{name.value}` | {meaning} |")
     return "\n".join(parts) + "\n\n"
+
+
+def _help_of(name: Name) -> str:
+    """Returns the HELP text of a metric; empty for another name."""
+    return _escaped(name) if name.family == "Metrics" else ""
+
+
+def _escaped(name: Name) -> str:
+    return name.meaning.replace("|", "\\|")
 
 
 def problems(names: list[Name], rows: dict[tuple[str, str], str]) -> list[str]:
@@ -171,7 +200,12 @@ def problems(names: list[Name], rows: dict[tuple[str, str], str]) -> list[str]:
         for key, name in found.items()
         if rows.get(key) == ""
     ]
-    return missing + stale + without_meaning
+    differing = [
+        f"docs/names.md: {name.value} has another meaning than its HELP text ({name.where})"
+        for key, name in found.items()
+        if rows.get(key) and _help_of(name) not in ("", rows[key])
+    ]
+    return missing + stale + without_meaning + differing
 
 
 def main(arguments: list[str]) -> int:

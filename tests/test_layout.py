@@ -96,6 +96,23 @@ def test_the_table_of_names_reports_missing_stale_and_silent_names() -> None:
     assert module.problems([lost], {("FailureKind", "lost"): "the worker left"}) == []
 
 
+def test_the_table_of_names_says_of_a_metric_what_its_help_text_says() -> None:
+    module = _check("check_names")
+    metric = module.Name("Metrics", "flowmesh_bill_usd", "Cost of all workers", "billing.py:1")
+    key = ("Metrics", "flowmesh_bill_usd")
+    other = {key: "What workers cost"}
+    assert module.problems([metric], {key: "Cost of all workers"}) == []
+    [problem] = module.problems([metric], other)
+    assert "its HELP text" in problem
+    assert "| Cost of all workers |" in module.render([metric], other)
+
+
+def test_a_metric_whose_name_is_a_constant_of_another_module_has_its_help_text() -> None:
+    module = _check("check_names")
+    found = {name.value: name.meaning for name in module.names_in_code()}
+    assert found["flowmesh_pool_replicas_desired"].startswith("Workers that a pool should have")
+
+
 def test_the_table_of_attacks_reports_unlisted_attacks_and_tests_that_do_not_exist(
     tmp_path: Path,
 ) -> None:

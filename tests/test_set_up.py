@@ -39,7 +39,7 @@ def test_the_large_installation_shows_its_size_and_is_not_quiet() -> None:
     ]
     assert "hack/quiet_install.sh" in install
     assert "--quiet" not in install
-    assert "6.5 GB" in recipe(".venv/.ready")
+    assert "6.9 GB" in recipe(".venv/.ready")
 
 
 def test_the_tests_name_a_missing_go_before_they_begin() -> None:

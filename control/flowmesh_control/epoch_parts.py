@@ -348,6 +348,7 @@ def build_serving(
         admission=admission,
         views=views,
         clock=context.clock,
+        spend=context.machine.state.service_spend,
     )
     planner = ReplicaPlanner(
         state=context.machine.state,

@@ -7,6 +7,7 @@ admission checks declarations and fills in the rest (``flowmesh_core.spec.parame
 
 import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from typing import Any
 
 from flowmesh_documents.scalars import RefusedScalarError, read_plain
@@ -120,10 +121,20 @@ def item_problem(kind: str, value: Any) -> str:
 def whole(value: Any) -> Any:
     """Returns the integer that a float is equal to, if 64 bits hold it; any other value as it is.
 
-    1.0 is an integer to JSON Schema, and the API server stores it as 1.
+    1.0 is an integer to JSON Schema, and the API server stores it as 1. A large one has the digits
+    of its shortest text, and then zeros, as Go writes it.
     """
     is_whole = isinstance(value, float) and value.is_integer() and -_INT64 <= value < _INT64
-    return int(value) if is_whole else value
+    return int(Decimal(repr(value))) if is_whole else value
+
+
+def whole_numbers(value: Any) -> Any:
+    """Returns a document with 1 in place of every 1.0, as the API server stores it."""
+    if isinstance(value, dict):
+        return {key: whole_numbers(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [whole_numbers(inner) for inner in value]
+    return whole(value)
 
 
 def missing_value(name: str, how: str = "write a value") -> str:

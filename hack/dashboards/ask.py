@@ -1,8 +1,8 @@
 """Runs every query of the dashboards and every alert on a Prometheus; lists those without data.
 
 ``python -m hack.dashboards.ask http://127.0.0.1:9090`` for a Prometheus that scrapes an operator;
-``--without operator --without router`` for one that scrapes a local control plane alone. Tests call
-``silent`` and ``refused``.
+``--without operator --without router`` for one that scrapes a local control plane alone, and
+``--without replica`` for one without services. Tests call ``silent`` and ``refused``.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from hack.dashboards.services import SERVICES
 
 CHART = Path(__file__).resolve().parent.parent.parent / "charts" / "flowmesh"
 DASHBOARDS, RULES = CHART / "dashboards", CHART / "rules" / "flowmesh.yaml"
+NEEDS = ("operator", "router", "replica", "vllm", "dcgm")
 LOOK_BACK_S = 300.0
 STEP_S = 5.0
 
@@ -117,9 +118,7 @@ def main() -> int:
     parser.add_argument(
         "--window", default="1m", help="value of $__rate_interval, at least 4 scrapes"
     )
-    parser.add_argument(
-        "--without", action="append", default=[], choices=["operator", "router", "vllm", "dcgm"]
-    )
+    parser.add_argument("--without", action="append", default=[], choices=NEEDS)
     given = parser.parse_args()
     server = Prometheus(given.url.rstrip("/"))
     quiet = silent(server, window=given.window, without=tuple(given.without))

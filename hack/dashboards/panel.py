@@ -17,7 +17,8 @@ class Query:
     """A PromQL expression and the legend of its series.
 
     Attributes:
-        needs: ``operator``, ``router``, ``vllm`` or ``dcgm`` where only that exports its metrics.
+        needs: ``operator``, ``router``, ``vllm`` or ``dcgm`` where only that exports its metrics;
+            ``replica`` where they begin with the first replica of a service.
     """
 
     expr: str

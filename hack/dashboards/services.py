@@ -8,6 +8,8 @@ _HOUR = 3600
 _LOST = 'service=~"$service",outcome=~"failed|deadline|lost"'
 _ROUTER = "router"
 """Only a Prometheus that scrapes a router has these metrics."""
+_REPLICA = "replica"
+"""Only a control plane that has sent a worker a replica has these metrics."""
 
 
 def _rate(metric: str, labels: str) -> str:
@@ -34,6 +36,8 @@ _MAY_MISS = f"max by (service) (flowmesh_service_slo_miss_rate{_BY})"
 _REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
 _FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
 _SPENT = f"sum(rate(flowmesh_services_usd_total{_WINDOW}))"
+_SPENT_BY_SERVICE = _rate("flowmesh_service_usd_total", "service")
+_LOAD_BUCKETS = _rate("flowmesh_replica_load_seconds_bucket", "le, service")
 
 
 def _mean(metric: str, labels: str) -> str:
@@ -249,6 +253,48 @@ _FLEET = (
         " why says what is missing.",
     ),
     Panel(
+        "Time to load a replica",
+        (Query(f"histogram_quantile(0.9, {_LOAD_BUCKETS})", "{{service}} p90", _REPLICA),),
+        "s",
+        "From a plan until the worker reports the replica ready: its models are fetched and its"
+        " engine starts.",
+    ),
+    Panel(
+        "Failed replicas",
+        (
+            Query(
+                f"sum by (service) (increase(flowmesh_replica_failures_total{_BY}[30m]))",
+                "{{service}}",
+                needs=_REPLICA,
+            ),
+        ),
+        "short",
+        "In 30 minutes, while they loaded or once they were ready. From 3"
+        " FlowMeshReplicaCrashLooping fires.",
+        limit=3.0,
+    ),
+    Panel(
+        "New plans of replicas",
+        (Query("sum(increase(flowmesh_serving_plans_total[5m]))", "plans"),),
+        "short",
+        "In five minutes, those that gave a worker a replica or took one. Many without a change of"
+        " load: fmesh services why says what each replica waits for.",
+    ),
+    Panel(
+        "Load and capacity",
+        (
+            Query(_rate("flowmesh_service_requests_total", "service"), "{{service}}", _ROUTER),
+            Query(
+                f"max by (service) (flowmesh_service_capacity_per_second{_BY})",
+                "{{service}} at most",
+                needs=_REPLICA,
+            ),
+        ),
+        "reqps",
+        "Requests that ended, beside those at which the busiest part is always busy. Latency grows"
+        " well before: fmesh services capacity says how.",
+    ),
+    Panel(
         "Idle time of replicas",
         (
             Query(
@@ -258,6 +304,13 @@ _FLEET = (
         ),
         "short",
         "Workers whose replicas have no call: used by batch work, or unused, which services pay.",
+        Kind.STACKED,
+    ),
+    Panel(
+        "Cost an hour by service",
+        (Query(f"{_SPENT_BY_SERVICE} * {_HOUR}", "{{service}}", _REPLICA),),
+        "currencyUSD",
+        "What the replicas of each service cost, in dollars per hour.",
         Kind.STACKED,
     ),
     Panel(

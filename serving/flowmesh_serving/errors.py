@@ -86,10 +86,13 @@ def unknown_model(model: str) -> OpenAiError:
 
 def path_not_served(path: str, model: str, served: Collection[str]) -> OpenAiError:
     """Returns the error of a model that answers other endpoints."""
-    option = " --embeddings" if path == EMBEDDINGS else ""
+    option, uses = " --embeddings", "llm.embed` with `implementation: vllm, pooling: auto"
+    if path != EMBEDDINGS:
+        option, uses = "", "llm.generate"
     return OpenAiError(
         f"The model '{model}' does not answer {path}: it answers {', '.join(sorted(served))}."
-        f" `fmesh serve MODEL{option}` serves it for {path}.",
+        f" `fmesh serve MODEL{option}` serves it for {path}, and so does a component of a"
+        f" FlowMeshService that has `uses: {uses}`.",
         param="model",
         code="model_not_found",
         status=404,
@@ -100,7 +103,8 @@ def no_tool_parser() -> OpenAiError:
     """Returns the error of a request whose tool calls would not be understood."""
     return OpenAiError(
         "'tools' need a parser of the model's tool calls: serve the model with"
-        " `fmesh serve MODEL --tool-parser NAME`, or set 'tool_choice' to 'none'.",
+        " `fmesh serve MODEL --tool-parser NAME` (a FlowMeshService has no such field), or set"
+        " 'tool_choice' to 'none'.",
         param="tool_choice",
         code="no_tool_parser",
     )

@@ -77,7 +77,8 @@ class RouterMetrics:
         )
         self.passed_bytes = Counter(
             "flowmesh_service_hop_bytes_total",
-            "Bytes of values between stages of services, by tier; of references their number.",
+            "Bytes of values between stages of services, by tier: reference, inline, shared, peer"
+            " or relay; of references their number.",
             ["tier"],
             registry=self.registry,
         )
@@ -90,7 +91,8 @@ class RouterMetrics:
 
         self.outdated_lists = Counter(
             "flowmesh_service_outdated_lists_total",
-            "Lists of services that were refused, since the router had a newer one.",
+            "Lists of services that were refused, since the router had a newer one: a deposed"
+            " leader still answers.",
             registry=self.registry,
         )
 

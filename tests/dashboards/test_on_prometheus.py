@@ -111,7 +111,7 @@ async def test_every_panel_shows_data_and_every_alert_can_be_evaluated(
     for round_ in range(12):  # a rate needs two scrapes during the work, however fast that is
         await work(fabric, stack, round_)
         quiet = await asyncio.to_thread(
-            silent, server, window="10s", without=("operator", "vllm", "dcgm")
+            silent, server, window="10s", without=("operator", "replica", "vllm", "dcgm")
         )
         if not quiet:
             break

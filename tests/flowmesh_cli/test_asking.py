@@ -55,6 +55,7 @@ def test_an_ended_run_cannot_be_changed(fabric: SharedFabric) -> None:
         ["explain", "sya", "--run", "printed"],
         ["logs", "printed", "--step", "sya"],
         ["lineage", "printed/nothing"],
+        ["lineage", "nothing"],
     ],
 )
 def test_a_missing_object_is_reported_as_not_found(
@@ -64,6 +65,40 @@ def test_a_missing_object_is_reported_as_not_found(
     assert done.returncode == ExitCode.NOT_FOUND, done.stderr
     assert "error: " in done.stderr
     assert "remedy: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "remedy"),
+    [
+        ("printed said", "2 names: expected one artifact", "name printed/said"),
+        ("printed say", "2 names: expected one artifact", "name printed/say"),
+        ("UID", "is a run: expected one of its artifacts", "name UID/said"),
+        ("BEGINNING", "is a run: expected one of its artifacts", "name BEGINNING/said"),
+        ("said", "is an output of run UID", "name UID/said"),
+        ("say.rows", "is made by run UID", "name UID/say.rows"),
+        ("say", "is a step of run UID", "name UID/say.rows"),
+        ("printed/say", "'say' is a step", "name UID/say.rows"),
+    ],
+)
+def test_lineage_of_a_name_without_its_run_or_port_says_what_to_write(
+    fabric: SharedFabric, words: str, reason: str, remedy: str
+) -> None:
+    uid = answer("status", "printed", cwd=fabric.folder)["uid"]
+    known = {"UID": uid, "BEGINNING": uid[:-2]}
+    given, reason, remedy = (
+        " ".join(_replaced(part, known) for part in text.split(" "))
+        for text in (words, reason, remedy)
+    )
+    done = fmesh("lineage", *given.split(" "), cwd=fabric.folder)
+    assert done.returncode in (ExitCode.USAGE, ExitCode.NOT_FOUND), done.stderr
+    assert reason in done.stderr
+    assert remedy in done.stderr
+
+
+def _replaced(text: str, known: dict[str, str]) -> str:
+    for name, value in known.items():
+        text = text.replace(name, value)
+    return text
 
 
 def test_logs_show_why_there_are_none(fabric: SharedFabric) -> None:

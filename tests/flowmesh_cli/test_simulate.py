@@ -63,6 +63,15 @@ def test_a_missing_file_is_reported_with_a_remedy(command: list[str], tmp_path: 
     assert "remedy: check the path" in done.stderr
 
 
+def test_replaying_a_run_says_how_to_write_its_trace_first() -> None:
+    done = CliRunner().invoke(app, ["replay", "small-1a2b"])
+    assert done.exit_code == 2
+    assert "error: small-1a2b: cannot be read: No such file or directory" in done.stderr
+    said = " ".join(done.stderr.split())
+    assert "`fmesh trace small-1a2b --out runs.jsonl`" in said
+    assert "`fmesh replay runs.jsonl`" in said
+
+
 def test_an_invalid_scenario_is_refused_with_its_problems(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("name: t\npools: [{name: p, device: h10}]\nload: []\n")

@@ -138,14 +138,45 @@ def test_the_uid_of_a_run_is_never_folded_however_narrow_the_terminal_is(
     assert max(map(len, shown.splitlines())) <= 80
 
 
-def test_a_step_shows_that_its_engine_is_loading_until_it_runs() -> None:
+def lines_of(*reports: tuple[float, str], **changes: Any) -> list[str]:
+    """The lines about a running step whose attempt reports these phases at these times."""
     said: list[str] = []
     lines = LineProgress(said.append)
-    for at_s, doing in ((100.0, "fetching"), (111.0, "loading"), (122.0, "running")):
-        step = StepStatus(
-            path="first", engine="test.noop", state="RUNNING", workers=("local-1",), doing=doing
-        )
-        lines.update([run(steps=(step,))], None, at_s)
-    assert said[1].endswith("running: fetching inputs on local-1")
-    assert said[2].endswith("running: loading the engine on local-1")
-    assert said[3].endswith("running: on local-1")
+    for at_s, doing in reports:
+        lines.update([run(steps=(running(doing, **changes),))], None, at_s)
+    return [line.partition(" first ")[2] for line in said[1:]]
+
+
+def running(doing: str, **changes: Any) -> StepStatus:
+    given = {"workers": ("local-1",), "doing": doing, **changes}
+    return StepStatus(path="first", engine="test.noop", state="RUNNING", **given)
+
+
+def test_a_step_is_starting_while_its_engine_loads_and_running_once_it_runs() -> None:
+    reports = ((100.0, ""), (100.1, "fetching"), (100.5, "loading"), (101.6, "loading"))
+    said = lines_of(*reports, (105.0, "running"), (106.0, "running"))
+    assert said == ["starting: loading the engine on local-1", "running: on local-1"]
+
+
+def test_a_step_that_begins_at_once_has_no_line_about_its_start() -> None:
+    reports = ((100.0, ""), (100.2, "fetching"), (100.6, "queued"), (100.8, "running"))
+    assert lines_of(*reports) == ["running: on local-1"]
+
+
+def test_a_long_start_is_repeated_with_what_it_does() -> None:
+    said = lines_of((100.0, "fetching"), (101.0, "fetching"), (111.0, "fetching"))
+    assert said == ["starting: fetching inputs on local-1"] * 2
+
+
+def test_a_step_that_has_done_something_runs_while_another_engine_of_it_loads() -> None:
+    assert lines_of((100.0, "loading"), done=1, actions=2) == [
+        "running: 1/2, loading the engine on local-1"
+    ]
+
+
+@pytest.mark.parametrize(("doing", "word"), [("loading", "starting"), ("running", "running")])
+def test_the_table_of_a_run_says_that_a_step_is_starting(
+    doing: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_run(Terminal(as_json=False), run(steps=(running(doing),)), 110.0)
+    assert f"test.noop  {word}" in capsys.readouterr().out

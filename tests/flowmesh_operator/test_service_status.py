@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from flowmesh_api.v1.services import ServiceCondition, ServiceStatus
@@ -35,6 +36,14 @@ def test_the_condition_is_that_of_the_control_plane(status: str, reason: str) ->
 
 def test_a_service_without_a_target_has_no_such_condition() -> None:
     assert [c["type"] for c in conditions()["conditions"]] == ["Accepted", "Ready"]
+
+
+def test_the_capacity_is_a_text_once_it_is_known() -> None:
+    for best_per_s, text in ((0.0, ""), (4.8, "4.8/s"), (120.0, "120/s")):
+        found = ServiceStatus("ask", "team-a", "ask", "Ready", 1, 0.0, best_per_s=best_per_s)
+        found = msgspec.structs.replace(found, conditions=(READY,))
+        context = StatusContext(generation=1, epoch=1, now_s=0.0, before={})
+        assert status_of(found, None, "", context)["capacity"] == text
 
 
 def test_the_time_of_transition_stays_while_only_the_message_changes() -> None:

@@ -119,6 +119,7 @@ async def test_a_path_that_the_engine_does_not_answer_is_404(tmp_path: Path) -> 
         ) as refused:
             await client.embeddings.create(model=MODEL, input="one")
         assert "`fmesh serve MODEL --embeddings`" in refused.value.message
+        assert "`uses: llm.embed`" in refused.value.message, "as a FlowMeshService says it"
 
 
 async def test_tools_need_a_tool_parser(tmp_path: Path) -> None:
@@ -127,6 +128,7 @@ async def test_tools_need_a_tool_parser(tmp_path: Path) -> None:
         for choice in ({}, {"tool_choice": "auto"}, {"tool_choice": "required"}):
             with pytest.raises(openai.BadRequestError, match="--tool-parser NAME") as refused:
                 await ask(client, "one", tools=tools, **choice)
+            assert "a FlowMeshService has no such field" in refused.value.message
             assert (refused.value.param, refused.value.code) == ("tool_choice", "no_tool_parser")
         await ask(client, "one", tools=tools, tool_choice="none")
     parsed = tmp_path / "parsed"

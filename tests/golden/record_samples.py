@@ -503,6 +503,7 @@ SERVICE = ServiceRecord(
     runs={"vectors": "index-1"},
     uploads={"base": "cas:model:x.y"},
     labels={"team": "a"},
+    paid_before_nanousd=70,
 )
 STORE_FORMAT = StoreFormat(identity_scheme=2, layout=2)
 QUARANTINED = QuarantineEntry(

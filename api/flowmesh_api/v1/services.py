@@ -83,6 +83,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         paid_nanousd: what its replicas have cost.
         requests: those of the last minutes.
         stages: their names, in order; none of a service of one engine.
+        best_per_s: the requests a second at which its busiest part is just always busy, to two
+            digits; 0 before enough is measured.
     """
 
     name: str
@@ -97,6 +99,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     paid_nanousd: int = 0
     requests: ServiceRequests = ServiceRequests()
     stages: tuple[str, ...] = ()
+    best_per_s: float = 0.0
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):

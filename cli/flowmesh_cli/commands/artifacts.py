@@ -27,7 +27,8 @@ UntilOption = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     panel = "Explain"
-    app.command("lineage", rich_help_panel=panel)(guarded(placed(lineage)))
+    more = {"allow_extra_args": True}  # so that the error says how to name an output of a run
+    app.command("lineage", rich_help_panel=panel, context_settings=more)(guarded(placed(lineage)))
     app.command("audit", rich_help_panel=panel)(guarded(placed(audit)))
     app.command("revoke", rich_help_panel=panel)(guarded(placed(revoke)))
     app.command("bill", rich_help_panel=panel)(guarded(placed(bill)))
@@ -38,6 +39,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def lineage(
+    invocation: typer.Context,
     artifact: Annotated[
         str,
         typer.Argument(help="Reference, digest or its beginning, RUN/OUTPUT, or RUN/STEP.PORT."),
@@ -58,8 +60,13 @@ def lineage(
     json: JsonOption = False,
 ) -> None:
     """Show what an artifact was made from, or was used for."""
-    from flowmesh_cli.verbs.lineage import show_lineage, show_rows  # noqa: PLC0415
+    from flowmesh_cli.verbs.lineage import (  # noqa: PLC0415
+        require_one_name,
+        show_lineage,
+        show_rows,
+    )
 
+    require_one_name(artifact, invocation.args)
     if rows:
         show_rows(artifact, place=place, as_json=json)
     else:

@@ -6,8 +6,12 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 
 
-def require_file(path: Path) -> None:
+def require_file(path: Path, remedy: str = "check the path") -> None:
     """Opens a file for reading and closes it again.
+
+    Args:
+        path: the file.
+        remedy: what to do where it cannot be read.
 
     Raises:
         CliError: the file cannot be read.
@@ -19,5 +23,5 @@ def require_file(path: Path) -> None:
             f"cannot be read: {e.strerror}",
             ExitCode.USAGE,
             where=str(path),
-            remedy="check the path",
+            remedy=remedy,
         ) from e

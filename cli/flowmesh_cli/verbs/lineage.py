@@ -1,5 +1,6 @@
 """``fmesh lineage`` and ``fmesh export openlineage``: how artifacts were made."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.views.lineage import show_origins, show_walk
 
+_RUNS_SEARCHED = 5
+"""The latest runs, where a name without its run is looked for."""
+_HEX = frozenset("0123456789abcdef")
+
 
 @dataclass(frozen=True, slots=True)
 class _Named:
@@ -30,6 +35,21 @@ class _Named:
     text: str
     run: str = ""
     name: str = ""
+
+
+def require_one_name(artifact: str, more: Sequence[str]) -> None:
+    """Checks that the user named one artifact.
+
+    Raises:
+        CliError: there are more words, such as a run and one of its outputs.
+    """
+    if more:
+        raise CliError(
+            f"{len(more) + 1} names: expected one artifact",
+            ExitCode.USAGE,
+            where="lineage",
+            remedy=f"name {'/'.join([artifact, *more])}, with a slash between run and output",
+        )
 
 
 def show_lineage(
@@ -88,7 +108,7 @@ def _artifact(http: ApiClient, text: str) -> _Named:
     if text.startswith("cas:"):
         return _Named(text)
     if not sign:
-        _refuse_run(http, text)
+        _refuse_name(http, text)
         return _Named(text)
     uid = find_run(http, run)
     outputs: dict[str, Any] = http.get(f"/v1/runs/{uid}", RunStatus).outputs
@@ -107,6 +127,13 @@ def _artifact(http: ApiClient, text: str) -> _Named:
     }
     if name in made:
         return _Named(made[name].digest, uid, name)
+    if ports := _ports(made, name):
+        raise CliError(
+            f"{name!r} is a step: expected one of its ports",
+            ExitCode.NOT_FOUND,
+            where=uid,
+            remedy=f"name {_in_run(uid, ports)}",
+        )
     known = [*outputs, *made]
     raise CliError(
         f"no output {name!r}{nearest(name, known)}",
@@ -116,15 +143,49 @@ def _artifact(http: ApiClient, text: str) -> _Named:
     )
 
 
-def _refuse_run(http: ApiClient, text: str) -> None:
-    """Raises an error that lists a run's outputs where the user named only the run."""
-    uid = next((r.uid for r in reversed(all_runs(http)) if text in (r.uid, r.name)), "")
-    if not uid:
-        return
+def _refuse_name(http: ApiClient, text: str) -> None:
+    """Raises an error that says what to write, where the user named a run, or a part of one only.
+
+    A digest, or its beginning, is neither: it is looked up.
+    """
+    runs = all_runs(http)[::-1]
+    is_hex = _HEX.issuperset(text)
+    uid = next((r.uid for r in runs if text in (r.uid, r.name)), "")
+    if not uid and not is_hex:
+        uid = next((r.uid for r in runs if r.uid.startswith(text)), "")
+    if uid:
+        outputs = http.get(f"/v1/runs/{uid}", RunStatus).outputs
+        raise CliError(
+            f"{text!r} is a run: expected one of its artifacts",
+            ExitCode.NOT_FOUND,
+            where="lineage",
+            remedy=f"name {_in_run(text, outputs) or f'the port of a step, {text}/STEP.PORT'}",
+        )
+    for run in () if is_hex else runs[:_RUNS_SEARCHED]:
+        _refuse_part(http, run.uid, text)
+
+
+def _refuse_part(http: ApiClient, uid: str, text: str) -> None:
+    """Raises an error where a run has an output, a port or a step of this name."""
     outputs = http.get(f"/v1/runs/{uid}", RunStatus).outputs
-    named = ", ".join(f"{text}/{name}" for name in outputs)
-    raise CliError(
-        f"{text!r} is a run: expected one of its artifacts",
-        ExitCode.NOT_FOUND,
-        remedy=f"name {named}" if named else f"name a step's port, {text}/STEP.PORT",
-    )
+    made = [f"{m.step}.{m.port}" for m in http.get(f"/v1/runs/{uid}/made", list[ProducedArtifact])]
+    found = [text] if text in outputs or text in made else _ports(made, text)
+    if found:
+        is_a = "is an output of" if text in outputs else "is made by"
+        if text not in found:
+            is_a = "is a step of"
+        raise CliError(
+            f"{text!r} {is_a} run {uid}",
+            ExitCode.NOT_FOUND,
+            where="lineage",
+            remedy=f"name {_in_run(uid, found)}",
+        )
+
+
+def _ports(made: Iterable[str], step: str) -> list[str]:
+    """Returns the ports of a step, each as STEP.PORT."""
+    return [name for name in made if name.rpartition(".")[0] == step]
+
+
+def _in_run(run: str, names: Iterable[str]) -> str:
+    return ", ".join(f"{run}/{name}" for name in names)

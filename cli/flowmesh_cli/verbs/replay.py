@@ -17,6 +17,11 @@ from flowmesh_sim.replay.recording import anonymous, read_recording, write_recor
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, read_replay, replay
 from flowmesh_sim.run.plots import draw_both, imported_pyplot
 
+_TRACE_FIRST = (
+    "to replay a run, write its trace with `fmesh trace {} --out runs.jsonl`, then"
+    " `fmesh replay runs.jsonl`"
+)
+
 
 def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Target) -> None:
     """Writes the trace of runs.
@@ -45,9 +50,9 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
         SpecError: a file is not a trace or a policy.
         FlowMeshError: no run in it can be replayed, or a plot is wanted without matplotlib.
     """
-    for file in (trace, policy):
-        if file is not None:
-            require_file(file)
+    require_file(trace, f"check the path; {_TRACE_FIRST.format(trace)}")
+    if policy is not None:
+        require_file(policy)
     if plot is not None:
         imported_pyplot()
     spec = ReplaySpec() if policy is None else read_replay(policy)

@@ -19,6 +19,7 @@ from flowmesh_core.spec.error_messages import problems_of
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import ServiceGraph
 from flowmesh_documents.document import Document, parse_documents
+from flowmesh_documents.parameters import whole_numbers
 from flowmesh_documents.paths import path_text
 from flowmesh_sdk.local_inputs import (
     InputUpload,
@@ -139,7 +140,7 @@ def _read_code(path: Path, value: Any) -> None:
 
 def _checked(path: Path, document: Document, value: Any) -> FlowMeshService:
     try:
-        return FlowMeshService.model_validate(value)
+        return FlowMeshService.model_validate(whole_numbers(value))
     except ValidationError as error:
         found = [document.locate(p) for p in problems_of(error, FlowMeshService)]
         raise FilesError([_line(path, p) for p in found]) from error

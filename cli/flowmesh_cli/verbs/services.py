@@ -67,6 +67,8 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
         text = f"{condition.status}, {condition.reason}"
         terminal.text(f"{condition.type:<10} {text}{_after(condition.message)}")
     terminal.text(f"requests   {requests_text(found.requests)}")
+    if found.best_per_s:
+        terminal.text(f"capacity   {found.best_per_s:g} requests/s, then a part is always busy")
     for one in found.replicas:
         on = f" on {', '.join(one.workers)}" if one.workers else ""
         terminal.text(

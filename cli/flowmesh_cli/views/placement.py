@@ -7,6 +7,7 @@ from flowmesh_api.v1.runs import StepStatus
 from flowmesh_api.v1.why import AttemptLine, Candidate, Explanation, ScoredWorker
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
+from flowmesh_cli.views.steps import state_word
 from flowmesh_cli.views.why import show_attempts
 from flowmesh_core.lifecycle_states import ENDED
 
@@ -24,7 +25,7 @@ def show_explanation(
         step: the explained step.
         loading: workers on which the step's engine is still loading.
     """
-    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}")
+    terminal.text(f"{step.path} ({step.engine}) is {state_word(step)}")
     scored = found.actions or any(attempt.placed for attempt in found.attempts)
     if scored and any(found.weights):
         alpha, beta, gamma = found.weights

@@ -11,6 +11,8 @@ from flowmesh_cli.views.runs import trouble_line
 
 EVERY_S = 10.0
 """Seconds between lines about a step that keeps running or waiting."""
+SHORT_S = 1.0
+"""A start that takes no longer than this has no line."""
 
 
 class LineProgress:
@@ -20,6 +22,7 @@ class LineProgress:
         self._write = write
         self._phases: dict[str, str] = {}
         self._states: dict[tuple[str, str], str] = {}
+        self._started_s: dict[tuple[str, str], float] = {}
         self._written_s: dict[tuple[str, str], float] = {}
         self._trouble = ""
 
@@ -55,10 +58,15 @@ class LineProgress:
         self, run: RunStatus, step: StepStatus, now_s: float, names: Mapping[str, str]
     ) -> None:
         key = (run.uid, step.path)
-        changed = self._states.get(key) != step.state
+        word = show.state_word(step)
+        changed = self._states.get(key) != word
         moving = step.state in (StepState.READY, StepState.RUNNING)
+        if changed and show.is_starting(step):
+            started_s = self._started_s.setdefault(key, now_s)
+            if now_s - started_s < SHORT_S:
+                return
         if changed:
-            self._states[key] = step.state
+            self._states[key] = word
             self._written_s[key] = now_s
             if step.state == StepState.PENDING:
                 return
@@ -74,7 +82,7 @@ class LineProgress:
 
 
 def _line(step: StepStatus, names: Mapping[str, str]) -> str:
-    state = step.state.lower()
+    state = show.state_word(step)
     if step.state in show.ENDED:
         detail = ", ".join(p for p in (show.doing(step), show.result(step, names)) if p)
     else:

@@ -9,7 +9,7 @@ from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus, RunSummary
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
-from flowmesh_cli.views.steps import MARKS, doing, result, title
+from flowmesh_cli.views.steps import MARKS, doing, result, state_word, title
 
 LOG_LINES = 12
 _HEADINGS = ["run", "uid", "phase", "steps", "ran", "hits", "paid", "saved", "created"]
@@ -85,7 +85,7 @@ def show_run(
         [
             MARKS[StepState(step.state)] + " " + step.path,
             step.engine,
-            step.state.lower(),
+            state_word(step),
             "; ".join(part for part in (doing(step), result(step, names)) if part),
         ]
         for step in run.steps

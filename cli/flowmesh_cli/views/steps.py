@@ -31,6 +31,8 @@ _BEFORE_RUNNING = {
     "loading": "loading the engine",
     "queued": "queued in the engine",
 }
+_STARTING = ("", *_BEFORE_RUNNING)
+"""What attempts do before they begin; empty before their worker has reported."""
 _MESSAGE_COLUMNS = 120
 _EXPLAINED = (
     StepState.PENDING,
@@ -84,6 +86,17 @@ def amount(step: StepStatus) -> str:
 def waits_for_worker(step: StepStatus) -> bool:
     """Returns whether a step waits only because no worker is connected yet."""
     return step.state == StepState.READY and step.reason == RejectionCause.NO_WORKERS
+
+
+def is_starting(step: StepStatus) -> bool:
+    """Returns whether a step has attempts and none has begun, as while an engine loads."""
+    is_first = step.state == StepState.RUNNING and not (step.done or step.done_units)
+    return is_first and bool(step.workers) and step.doing in _STARTING
+
+
+def state_word(step: StepStatus) -> str:
+    """Returns a step's state in a word: ``starting``, or its state in small letters."""
+    return "starting" if is_starting(step) else step.state.lower()
 
 
 def doing(step: StepStatus) -> str:

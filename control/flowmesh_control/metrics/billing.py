@@ -20,7 +20,7 @@ BY = ("tenant", "pool", "model")
 def accounts(kept: AccountsRecord) -> Iterator[Metric]:
     """Yields the totals: bill = receipts + services + fabric + unsettled."""
     book = kept.book
-    yield counter("flowmesh_bill_usd", "What all workers have cost.", _usd(book.bill_nanousd))
+    yield counter("flowmesh_bill_usd", "Cost of all workers.", _usd(book.bill_nanousd))
     yield counter("flowmesh_receipts_usd", "What runs have paid.", _usd(book.receipts_nanousd))
     yield counter(
         "flowmesh_services_usd",
@@ -34,13 +34,13 @@ def accounts(kept: AccountsRecord) -> Iterator[Metric]:
     )
     yield gauge(
         "flowmesh_unsettled_usd",
-        "What attempts under way have run up.",
+        "Cost so far of unfinished attempts.",
         _usd(book.unsettled_nanousd),
     )
     yield counter("flowmesh_actions_executed", "Actions that were run.", book.executed)
     yield counters(
         "flowmesh_action_cache_hits",
-        "Actions that needed no run, by kind.",
+        "Actions that did not have to run, by kind.",
         ["kind"],
         [
             ([HitKind.PUBLISHED], book.hits_published),
@@ -105,7 +105,7 @@ def budgets(state: State) -> Iterator[Metric]:
     )
     yield gauges(
         "flowmesh_budget_left_usd",
-        "What is left of the budgets of live runs.",
+        "The rest of the budgets of live runs.",
         ["tenant"],
         [([t], _usd(n)) for t, n in sorted(remaining.items())],
     )

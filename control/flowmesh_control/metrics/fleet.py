@@ -44,7 +44,7 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     )
     yield gauges(
         "flowmesh_engine_instances",
-        "Engine hosts, by pool and state.",
+        "Engine instances, by pool and state.",
         ["pool", "state"],
         sorted(instances.items()),
     )
@@ -62,7 +62,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     departed.update(state.figures.workers_left)
     yield counters(
         "flowmesh_worker_seconds",
-        "Seconds of connected workers, by whether they had work.",
+        "Seconds of connected workers, by busy or idle.",
         ["pool", "state"],
         [
             ((pool, name), seconds)
@@ -124,7 +124,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_worker_agent_cpu_seconds",
-        "Processor seconds of workers' agents, engines left out.",
+        "Processor seconds of workers' agents, without engines.",
         ["pool"],
         [([pool], value) for pool, value in workers.totals["agent_cpu_s"].items()],
     )

@@ -18,7 +18,7 @@ from flowmesh_control.request_log.request_log import RequestLog
 
 def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
     """Yields the epoch and the metrics of the event loop."""
-    yield gauge("flowmesh_leader_epoch", "The epoch that is led.", epoch)
+    yield gauge("flowmesh_leader_epoch", "The leader's epoch.", epoch)
     yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
     yield gauge("flowmesh_event_queue_length", "Events that wait.", loop.backlog)
     yield histograms(
@@ -55,7 +55,7 @@ def store(meter: StoreMeter, tasks: TaskPool, trouble: StoreHealth) -> Iterator[
     yield counter("flowmesh_store_retries", "Store tasks that were retried.", tasks.retries)
     yield gauge(
         "flowmesh_store_writes_failing",
-        "1 while the store refuses writes and they are tried again.",
+        "1 while the store refuses writes and they are retried.",
         1.0 if trouble.text else 0.0,
     )
 

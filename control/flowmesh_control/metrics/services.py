@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import Metric
 
 from flowmesh_api.v1.services import ServiceStatus
-from flowmesh_control.metrics.families import counters, gauges
+from flowmesh_control.metrics.families import counter, counters, gauges, histograms
 from flowmesh_core.machine.state import State
+from flowmesh_core.metrics.counters import SERVICES_MAX, MachineCounters
 from flowmesh_core.metrics.label_limits import OTHER
+from flowmesh_core.units import NANO_PER_USD
 
-SERVICES_MAX = 200
 WANTED = "wanted"
 STATES = (WANTED, "fetching", "loading", "ready", "failed", "closing")
 
@@ -30,6 +31,44 @@ def replicas(services: Iterable[ServiceStatus], state: State) -> Iterator[Metric
         "Replicas of a service that there should be (wanted), and those that workers report.",
         ["service", "state"],
         sorted(rows.items()),
+    )
+
+
+def capacities(services: Iterable[ServiceStatus]) -> Iterator[Metric]:
+    """Yields how many requests the services can answer, of the first ones: they have no sum."""
+    first = sorted(services, key=lambda s: (s.namespace, s.name))[:SERVICES_MAX]
+    yield gauges(
+        "flowmesh_service_capacity_per_second",
+        "Requests a second at which the busiest part of a service is just always busy.",
+        ["service"],
+        [((f"{s.namespace}/{s.name}",), s.best_per_s) for s in first if s.best_per_s],
+    )
+
+
+def over_time(figures: MachineCounters) -> Iterator[Metric]:
+    """Yields what was counted of services since this leader began."""
+    yield histograms(
+        "flowmesh_replica_load_seconds",
+        "Seconds from when a replica was sent to its worker, or tried again, until it was ready.",
+        ["service"],
+        {(service,): found for service, found in figures.replica_load_s.items()},
+    )
+    yield counters(
+        "flowmesh_replica_failures",
+        "Replicas that failed, while they loaded or once they were ready.",
+        ["service"],
+        [((service,), count) for service, count in figures.replica_failures.items()],
+    )
+    yield counters(
+        "flowmesh_service_usd",
+        "What the replicas of a service have cost under this leader.",
+        ["service"],
+        [((name,), paid / NANO_PER_USD) for name, paid in figures.service_paid_nanousd.items()],
+    )
+    yield counter(
+        "flowmesh_serving_plans",
+        "Plans that gave a worker a replica, or took one from it.",
+        figures.serving_plans,
     )
 
 

@@ -25,14 +25,14 @@ ENDS: dict[tuple[str, str], int] = {
 
 def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     """Yields what waits and what runs now."""
-    yield gauge("flowmesh_runs_live", "Runs under way.", len(state.runs))
+    yield gauge("flowmesh_runs_live", "Unfinished runs.", len(state.runs))
     yield gauge("flowmesh_actions_ready", "Actions that wait.", len(state.ready))
     found = backlogs.now()
     running = Counter(dict.fromkeys(found, 0))
     running.update(a.pool for a in state.attempts.values())
     yield gauges(
         "flowmesh_actions_running",
-        "Attempts under way, by pool.",
+        "Unfinished attempts, by pool.",
         ["pool"],
         [([pool], count) for pool, count in sorted(running.items())],
     )
@@ -128,19 +128,20 @@ def distributions(figures: MachineCounters) -> Iterator[Metric]:
     )
     yield histograms(
         "flowmesh_wait_seconds",
-        "From ready to handed to a worker, by pool.",
+        "Seconds from ready to dispatched, by pool.",
         ["pool"],
         {(pool,): h for pool, h in figures.waited_s.items()},
     )
     yield histograms(
         "flowmesh_attempt_seconds",
-        "From handed to a worker to the end of the attempt, by pool.",
+        "Seconds from an attempt's dispatch to its end, by pool.",
         ["pool"],
         {(pool,): h for pool, h in figures.took_s.items()},
     )
     yield histograms(
         "flowmesh_prediction_error",
-        "How far predicted running times were off, as a share of the longer one, by engine.",
+        "Error of predicted running times, as a share of the longer of prediction and measurement,"
+        " by engine.",
         ["engine"],
         {(engine,): h for engine, h in figures.error.items()},
     )

@@ -91,6 +91,7 @@ class ServiceRecord(msgspec.Struct, frozen=True):
         runs: by input, the run whose output the service uses.
         uploads: references to stored content that the application gave, by input.
         labels: of the namespace, when the service was applied.
+        paid_before_nanousd: what earlier services of its name had cost when it was created.
     """
 
     namespace: str
@@ -107,6 +108,7 @@ class ServiceRecord(msgspec.Struct, frozen=True):
     runs: dict[str, str] = {}
     uploads: dict[str, str] = {}
     labels: dict[str, str] = {}
+    paid_before_nanousd: int = 0
 
     @property
     def id(self) -> str:

@@ -67,6 +67,7 @@ class ServiceRegistry:
         admission: Admission,
         views: RunViews,
         clock: Clock,
+        spend: Mapping[str, int],
     ) -> None:
         """Keeps what services are made with.
 
@@ -79,6 +80,7 @@ class ServiceRegistry:
             admission: accepts the runs that import models.
             views: show how these end.
             clock: Unix time in seconds.
+            spend: ``namespace/name`` → what all services of that name have cost so far.
         """
         self._records = records
         self._catalog = catalog
@@ -89,6 +91,7 @@ class ServiceRegistry:
         self._views = views
         self._outputs = PublishedOutputs(views)
         self._clock = clock
+        self._spend = spend
         self._lock = asyncio.Lock()
         self.delays: dict[str, str] = {}
 
@@ -162,6 +165,7 @@ class ServiceRegistry:
             if known is not None and not may_change:
                 raise no_right_to_change(known.id)
             self._check_count(metadata.namespace, known)
+            spent = self._spend.get(f"{metadata.namespace}/{metadata.name}", 0)
             uid = f"service-{metadata.name}-{secrets.token_hex(4)}" if plan.imports.steps else ""
             entry = router_entry(service, plan.graph)
             pending = PendingRelease(plan, uid, scopes, artifacts, entry)
@@ -179,6 +183,7 @@ class ServiceRegistry:
                 runs=outputs.runs,
                 uploads=dict(application.uploads),
                 labels=dict(labels),
+                paid_before_nanousd=spent if known is None else known.paid_before_nanousd,
             )
             await self._records.put(record)
         return record

@@ -168,10 +168,12 @@ class ReplicaPlanner:
         least = {c.plan.name: c.plan.replicas_min for c in _components(service)}
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
-        seen = self.loads.seen(service.id)
-        if service.release is not None and service.entry.slo_s:
+        seen, best_per_s = self.loads.seen(service.id), 0.0
+        if service.release is not None:
             target = self._targets.of(service)
-            conditions.append(condition_of(service, target, self._scaler.made, seen))
+            best_per_s = self._curves.best_per_s(service.id, target)
+            if target.latency_s:
+                conditions.append(condition_of(service, target, self._scaler.made, seen))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -182,10 +184,19 @@ class ReplicaPlanner:
             release=service.release.name if service.release is not None else "",
             replicas=replicas,
             conditions=tuple(conditions),
-            paid_nanousd=self._state.service_spend[service.id],
+            paid_nanousd=self._paid_nanousd(service),
             requests=requests_of(service, seen),
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
+            best_per_s=best_per_s,
         )
+
+    def _paid_nanousd(self, service: ServiceRecord) -> int:
+        """Returns what a service has cost, without earlier ones of its name.
+
+        A leader that crashed may have written the service and not the last second of the accounts.
+        """
+        spent = self._state.service_spend.get(service.id, 0)
+        return max(0, spent - service.paid_before_nanousd)
 
     def reasons(self, service: ServiceRecord) -> ServiceReasons:
         """Returns why each replica of a service is where it is, or missing."""

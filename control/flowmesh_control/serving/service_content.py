@@ -22,6 +22,7 @@ from flowmesh_core.identity import digest_bytes
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.spec.error_messages import problems_of
 from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_documents.parameters import whole_numbers
 
 
 def parse_service(application: ServiceApplication) -> FlowMeshService:
@@ -36,7 +37,7 @@ def parse_service(application: ServiceApplication) -> FlowMeshService:
         document["metadata"] = {**metadata, "namespace": application.namespace}
     document.pop("status", None)
     try:
-        return FlowMeshService.model_validate(document)
+        return FlowMeshService.model_validate(whole_numbers(document))
     except ValidationError as error:
         raise SpecError(problems_of(error, FlowMeshService)) from error
 

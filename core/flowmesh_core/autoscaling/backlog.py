@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from flowmesh_core.autoscaling.bounded_growth import split_workers
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation
 from flowmesh_core.autoscaling.objective import value_of_time, workers_that_pay
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
@@ -58,7 +59,8 @@ class Backlog:
             first worker of another pool: the first to come runs it.
         unbounded: the same without the ready actions of namespaces that may use a few workers
             only; None where it has none of these.
-        bounded: namespace → workers that it may use beside those that it uses, of these.
+        bounded: namespace → workers that it may use here beside those that it uses, of these; over
+            all pools no more than its quota leaves.
     """
 
     running_s: float = 0.0
@@ -148,6 +150,7 @@ class _CapacitySignal:
         self._pools = pools
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
+        self._bounded_s = defaultdict[str, dict[str, float]](dict)
         self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
         self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
@@ -288,7 +291,7 @@ class _CapacitySignal:
             )
             if chosen is not None:
                 name = chosen.pool.name
-                known = _with_bound(self._found[name], group, bounds)
+                known = self._with_bound(self._found[name], group, chosen)
                 known = _with_group(known, self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
                 self._found[name] = replace(
@@ -299,6 +302,29 @@ class _CapacitySignal:
                 )
                 if name not in self._staffed:
                     self._keep_requests(able)
+        self._split_bounds(bounds)
+
+    def _with_bound(self, known: Backlog, group: ActionGroup, chosen: TemplateWorker) -> Backlog:
+        """Returns a pool's backlog as the next group's bound limits it.
+
+        What several tenants want counts for none of them, so it is not bounded.
+        """
+        if len(group.bounded_tenants) != 1:
+            return known
+        (tenant,) = group.bounded_tenants
+        ready_s = self._bounded_s[tenant]
+        more_s = chosen.share_s(group.work) * group.count
+        ready_s[chosen.pool.name] = ready_s.get(chosen.pool.name, 0.0) + more_s
+        return replace(known, unbounded=known.unbounded or known)
+
+    def _split_bounds(self, bounds: WorkerBounds) -> None:
+        """Gives each pool its part of the workers that bounded namespaces may still use."""
+        most = {pool.name: pool.most for pool in self._pools}
+        room = {name: max(0, n - self._found[name].busy) for name, n in most.items()}
+        for tenant, ready_s in self._bounded_s.items():
+            for name, part in split_workers(bounds.free(tenant), ready_s, room).items():
+                known = self._found[name]
+                self._found[name] = replace(known, bounded={**known.bounded, tenant: part})
 
     def _occupied(self, pool: str, info: SignatureInfo) -> int:
         """The workers of a pool that have no room for an engine, ever, beside their replicas."""
@@ -421,17 +447,6 @@ def _startable(snapshot: Snapshot, bounds: WorkerBounds) -> list[ActionGroup]:
             found.append(group)
     found.sort(key=lambda group: len(group.bounded_tenants) == 1)
     return found
-
-
-def _with_bound(known: Backlog, group: ActionGroup, bounds: WorkerBounds) -> Backlog:
-    """Returns a pool's backlog as the next group's bound limits it.
-
-    What several tenants want counts for none of them, so it is not bounded.
-    """
-    if len(group.bounded_tenants) != 1:
-        return known
-    bounded = {**known.bounded, **{n: bounds.free(n) for n in group.bounded_tenants}}
-    return replace(known, unbounded=known.unbounded or known, bounded=bounded)
 
 
 def _with_group(

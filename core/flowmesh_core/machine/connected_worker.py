@@ -36,6 +36,7 @@ class Worker:
         replicas: those that it was sent last, with ``routers``; None before any since it connected.
         replica_states: as it reported them, by id.
         services: replica → the service that pays for it, of those that it was sent.
+        loads_begun_s: replica → when it was sent, or tried again; of those not ready since.
         metered_calls: replica → units of work of its calls that are paid for.
         unpriced: of a worker without a price, its time at the price of fair shares.
         store_problem: why it cannot reach the store; it gets nothing new until it can.
@@ -65,6 +66,7 @@ class Worker:
     routers: tuple[RouterAddress, ...] = ()
     replica_states: dict[str, ServingReplicaState] = field(default_factory=dict)
     services: dict[str, str] = field(default_factory=dict)
+    loads_begun_s: dict[str, float] = field(default_factory=dict)
     metered_calls: dict[str, int] = field(default_factory=dict)
     store_problem: str = ""
     busy_s: float = 0.0

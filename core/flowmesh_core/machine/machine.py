@@ -269,7 +269,7 @@ _HANDLERS: Mapping[type, Callable[[State, Any, float], None]] = {
         state, e.limits, now_s
     ),
     PrewarmPlanChanged: lambda state, e, _: prewarm.send_prewarm_plans(state, e.workers),
-    ServingPlanChanged: lambda state, e, _: serving.plan_changed(state, e),
+    ServingPlanChanged: serving.plan_changed,
     BlobsChecked: lambda state, e, now_s: run_lifecycle.blobs_checked(
         state, e.uid, e.missing, now_s
     ),

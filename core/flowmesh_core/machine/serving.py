@@ -22,37 +22,85 @@ from flowmesh_core.units import Digest, split_exactly
 
 SERVICE_PREFIX = "service/"
 """Before a replica's id, where attempts pay under their id: no scope has this name."""
-_FAILED = "failed"
+_FAILED, _READY = "failed", "ready"
+_LOADING = ("fetching", "loading")
 
 
-def connected(worker: Worker, states: Iterable[ServingReplicaState]) -> None:
+def connected(
+    state: State, worker: Worker, states: Iterable[ServingReplicaState], now_s: float
+) -> None:
     """Records what a worker that has connected holds; what it was sent may not have arrived."""
     worker.replicas = None
-    reported(worker, states)
+    reported(state, worker, states, now_s)
 
 
-def reported(worker: Worker, states: Iterable[ServingReplicaState]) -> None:
+def reported(
+    state: State, worker: Worker, states: Iterable[ServingReplicaState], now_s: float
+) -> None:
     """Records the states of a worker's replicas."""
-    worker.replica_states = {s.replica_id: s for s in states}
+    before, worker.replica_states = worker.replica_states, {s.replica_id: s for s in states}
+    for replica_id, known in worker.replica_states.items():
+        earlier = before.get(replica_id)
+        if replica_id in worker.services and (earlier is None or earlier.state != known.state):
+            _count_change(state, worker, earlier, known, now_s)
     listed = {r.replica_id for r in worker.replicas or ()}
     for replica_id in [r for r in worker.services if r not in worker.replica_states]:
         worker.metered_calls.pop(replica_id, None)
         if replica_id not in listed:
+            worker.loads_begun_s.pop(replica_id, None)
             del worker.services[replica_id]
 
 
-def plan_changed(state: State, event: ServingPlanChanged) -> None:
+def _count_change(
+    state: State,
+    worker: Worker,
+    earlier: ServingReplicaState | None,
+    known: ServingReplicaState,
+    now_s: float,
+) -> None:
+    """Counts a replica's failure, or the time that it took to load, where its state changed.
+
+    One that was ready and loads again has failed in between: its host or its hub ended.
+    """
+    replica_id, service = known.replica_id, worker.services[known.replica_id]
+    was_ready = earlier is not None and earlier.state == _READY
+    if known.state == _FAILED or (was_ready and known.state in _LOADING):
+        state.figures.replica_failed(service, now_s)
+    if known.state == _READY:
+        begun_s = worker.loads_begun_s.pop(replica_id, None)
+        if begun_s is not None:
+            state.figures.replica_loaded(service, max(0.0, now_s - begun_s), now_s)
+    elif known.state not in _LOADING:
+        worker.loads_begun_s.pop(replica_id, None)
+    elif earlier is not None and earlier.state in {_READY, _FAILED}:
+        worker.loads_begun_s[replica_id] = now_s
+
+
+def plan_changed(state: State, event: ServingPlanChanged, now_s: float) -> None:
     """Sends each worker its replicas and the routers, where those have changed."""
+    has_changed = False
     for name, worker in state.workers.items():
         wanted = event.workers.get(name, ())
         if _has(worker) == wanted and (not wanted or worker.routers == event.routers):
             continue
+        has_changed = has_changed or _moves_any(worker, wanted)
         worker.replicas, worker.routers = wanted, event.routers
-        worker.services.update((r.replica_id, r.service) for r in wanted)
         for replica in wanted:
+            if replica.replica_id not in {*worker.services, *worker.replica_states}:
+                worker.loads_begun_s[replica.replica_id] = now_s
+            worker.services[replica.replica_id] = replica.service
+            state.figures.replica_sent(replica.service, now_s)
             single_tenant.bind(worker, replica.code_tenant)
         state.emit(Serve(name, wanted, event.routers))
         state.dirty = True
+    state.figures.serving_plans += has_changed
+
+
+def _moves_any(worker: Worker, wanted: tuple[ServingReplica, ...]) -> bool:
+    """Returns whether a worker is to have other replicas; not whether it is sent them again."""
+    known = worker.replica_states
+    listed = known if worker.replicas is None else {r.replica_id for r in worker.replicas}
+    return set(listed) != {r.replica_id for r in wanted}
 
 
 def plan_is_current(
@@ -139,6 +187,7 @@ def metered(state: State, worker: Worker, shares: Mapping[str, int], now_s: floa
         service = worker.services[key.removeprefix(SERVICE_PREFIX)]
         state.book.services_nanousd += share
         state.service_spend[service] += share
+        state.figures.service_paid(service, share, now_s)
         state.service_charges.add(service, shape.pool, shape.price_nanousd_per_hour, share, now_s)
     for replica_id, reported in worker.replica_states.items():
         worker.metered_calls[replica_id] = reported.units

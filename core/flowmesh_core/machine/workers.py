@@ -50,7 +50,7 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
     worker.last_seen_s = now_s
     worker.prewarmed = None  # the last prewarm plan may not have arrived
     worker.serves = hello.serves
-    serving.connected(worker, hello.replicas or ())
+    serving.connected(state, worker, hello.replicas or (), now_s)
     worker.instances, worker.components = hello.instances, hello.components
     worker.draining, worker.store_problem = hello.draining, hello.store_problem or ""
     single_tenant.joined(state, worker, hello.code_tenant)
@@ -171,7 +171,7 @@ def synced(state: State, event: WorkerSynced, now_s: float) -> None:
     if sync.components is not None:
         worker.components = sync.components
     if sync.replicas is not None:
-        serving.reported(worker, sync.replicas)
+        serving.reported(state, worker, sync.replicas, now_s)
         state.dirty = True
     _log(state, worker, sync)
     checkpoints.reported(state, worker, sync.checkpoints, now_s)

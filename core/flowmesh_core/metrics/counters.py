@@ -17,6 +17,7 @@ from flowmesh_core.protocol.results import Usage
 
 TENANTS_MAX = 50
 MODELS_MAX = 30
+SERVICES_MAX = 200
 SHARES_MAX = 500
 """Combinations of tenant, pool and model."""
 
@@ -96,6 +97,11 @@ class MachineCounters:
         error: by engine, how far predicted run times were off, as a share of the longer one.
         worker_s: by pool, seconds of busy workers and of idle ones.
         replica_idle_s: of those, of workers with replicas of services of which none had a call.
+        replica_load_s: by service, seconds from when a replica was sent to its worker, or was tried
+            again, until it was ready.
+        replica_failures: by service, how often a replica failed: while it loaded, or once ready.
+        service_paid_nanousd: by service, what its replicas have cost.
+        serving_plans: plans of replicas that changed what a worker holds.
     """
 
     shares: dict[tuple[str, str, str], UsageShare] = field(default_factory=dict)
@@ -124,13 +130,19 @@ class MachineCounters:
     replica_idle_s: defaultdict[str, list[float]] = field(
         default_factory=lambda: defaultdict(lambda: [0.0, 0.0])
     )
+    replica_load_s: defaultdict[str, Histogram] = field(default_factory=lambda: defaultdict(_waits))
+    replica_failures: Counter[str] = field(default_factory=Counter)
+    service_paid_nanousd: Counter[str] = field(default_factory=Counter)
+    serving_plans: int = 0
     _tenants: LabelLimiter = field(init=False)
     _models: LabelLimiter = field(init=False)
+    _services: LabelLimiter = field(init=False)
 
     def __post_init__(self) -> None:
         """Makes the limiters of the labels."""
         self._tenants = LabelLimiter(TENANTS_MAX, self._forget_tenant)
         self._models = LabelLimiter(MODELS_MAX, self._forget_model)
+        self._services = LabelLimiter(SERVICES_MAX, self._forget_service)
 
     def used(
         self, pool: str, model: str, outcome: str, usage: Usage | None, took_s: float, now_s: float
@@ -178,6 +190,22 @@ class MachineCounters:
         share.saved_nanousd += nanousd
         share.joules_saved += joules
 
+    def replica_sent(self, service: str, now_s: float) -> None:
+        """Shows a service that has a replica with zero failures, so that the first one counts."""
+        self.replica_failures[self._services.name(service, now_s)] += 0
+
+    def replica_loaded(self, service: str, load_s: float, now_s: float) -> None:
+        """Counts a replica that has become ready."""
+        self.replica_load_s[self._services.name(service, now_s)].observe(load_s)
+
+    def replica_failed(self, service: str, now_s: float) -> None:
+        """Counts a replica that has failed."""
+        self.replica_failures[self._services.name(service, now_s)] += 1
+
+    def service_paid(self, service: str, nanousd: int, now_s: float) -> None:
+        """Counts a service's part of the cost of a worker."""
+        self.service_paid_nanousd[self._services.name(service, now_s)] += nanousd
+
     def restore(self, rows: Iterable[UsageRow], now_s: float) -> None:
         """Continues the shares of an earlier leader's accounts."""
         for row in rows:
@@ -217,3 +245,8 @@ class MachineCounters:
             del self.shares[key]
         for pair in [k for k in self.work if k[1] == model]:
             del self.work[pair]
+
+    def _forget_service(self, service: str) -> None:
+        self.replica_load_s.pop(service, None)
+        self.replica_failures.pop(service, None)
+        self.service_paid_nanousd.pop(service, None)

@@ -2,12 +2,11 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict, JsonValue
 
 from flowmesh_core.spec.quantities import DURATION_PATTERN, MEMORY_PATTERN, USD_PATTERN
-from flowmesh_documents.parameters import whole
 
 API_VERSION = "flowmesh.dev/v1alpha1"
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$"
@@ -94,14 +93,6 @@ class SpecModel(BaseModel):
         populate_by_name=True,
         protected_namespaces=(),
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _whole_numbers(cls, value: Any) -> Any:
-        """Reads 3.0 as the integer 3, which the API server stores; a float may be an integer."""
-        if not isinstance(value, dict) or float not in map(type, value.values()):
-            return value
-        return {name: whole(inner) for name, inner in value.items()}
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
         """Returns itself: it is frozen, and pydantic would copy each default for each step."""

@@ -23,6 +23,7 @@ from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_core.spec.workflow_reader import UNKNOWN_ENGINE, WorkflowReader
 from flowmesh_documents.document import MAX_TEXT_BYTES, Document, parse_documents
+from flowmesh_documents.parameters import whole_numbers
 from flowmesh_documents.paths import Key, path_keys
 
 Object = (
@@ -139,6 +140,7 @@ def _validate(value: Any) -> tuple[Object | None, list[Problem]]:
         return None, [
             Problem("", f"expected an object with apiVersion and kind, got {describe(value)}")
         ]
+    value = whole_numbers(value)
     kind = value.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:

@@ -41,6 +41,11 @@ class FlowMeshServiceStatus(SpecModel):
     replicas: list[ComponentReplicas] = Field(
         default=[], max_length=COMPONENTS_MAX, description="Replicas by component."
     )
+    capacity: str = Field(
+        default="",
+        description="Requests a second, such as 4.8/s, at which its busiest part is just always"
+        " busy; empty before enough is measured.",
+    )
     message: str = Field(
         default="", max_length=32768, description="Why it is not ready; empty where it is."
     )

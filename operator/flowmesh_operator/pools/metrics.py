@@ -26,7 +26,7 @@ class PoolCollector(Collector):
         yield gauges(
             WANTED_METRIC,
             "Workers that a pool should have by its backlog, and those above it that must not be "
-            "removed yet.",
+            "removed yet; what a HorizontalPodAutoscaler and KEDA scale by.",
             ["pool"],
             [([name], figures.external_target) for name, figures in found],
         )

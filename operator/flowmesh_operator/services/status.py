@@ -59,6 +59,7 @@ def _served(found: ServiceStatus, url: str) -> Json:
         "release": found.release,
         "ready": "/".join(map(str, counts)),
         "replicas": replicas,
+        "capacity": f"{found.best_per_s:g}/s" if found.best_per_s else "",
     }
 
 

@@ -9,10 +9,20 @@ from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_control.autoscaling.pool_rejections import explain_with_pools
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.costmodel import CostModel
+from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Snapshot, WorkerView
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.placement import decide
 
 LLM = signature("llm", memory_mib=4000)
+
+
+QUOTA = RejectionCause.WORKER_QUOTA
+
+
+def wanted_by(*namespaces: str) -> ReadyAction:
+    """An action of namespaces that all have a bound of workers."""
+    return action("a", LLM, bounded_tenants=frozenset(namespaces))
 
 
 def pool(name: str, memory_mib: int, maximum: int = 3) -> PoolView:
@@ -34,6 +44,32 @@ def test_a_pool_that_can_start_a_worker_is_named(workers: tuple[WorkerView, ...]
     cause, text = reason(pool("small", 10), pool("large", 8000), workers=workers)
     assert cause is RejectionCause.NO_WORKERS
     assert "a worker of pool large can run it once it has started" in text
+
+
+def test_a_namespace_that_uses_all_its_workers_waits_for_its_quota_not_for_a_pool_to_grow() -> None:
+    seen = snapshot([worker("small", memory_mib=10)], [wanted_by("a")], [LLM])
+    for used, cause in ((("v",), RejectionCause.NO_WORKERS), (("v", "w"), QUOTA)):
+        at_bound = replace(seen, worker_uses={"a": WorkerUse(frozenset(used), 2)})
+        decision = decide(at_bound, CostModel())
+        (found,) = explain_with_pools([pool("large", 8000)], decision, at_bound).rejections
+        assert found.cause is cause
+    assert "namespace a uses 2 of at most 2 workers" in found.detail
+    assert "larger workers in the quota" in found.detail
+    (found,) = explain_with_pools([pool("small", 10)], decision, at_bound).rejections
+    assert found.cause is RejectionCause.MEMORY, "a larger quota would not help"
+
+
+def test_what_namespaces_wait_for_together_waits_for_the_quota_only_if_all_are_at_it() -> None:
+    both = snapshot([], [wanted_by("a", "b")], [LLM])
+    full = {"a": WorkerUse(frozenset({"v"}), 1), "b": WorkerUse(frozenset(), 1)}
+    for uses, cause in (
+        (full, RejectionCause.NO_WORKERS),
+        (full | {"b": WorkerUse(frozenset({"w"}), 1)}, QUOTA),
+    ):
+        seen = replace(both, worker_uses=uses)
+        decision = decide(seen, CostModel())
+        (found,) = explain_with_pools([pool("large", 8000)], decision, seen).rejections
+        assert found.cause is cause
 
 
 def test_a_pool_with_a_maximum_of_zero_is_named_with_the_remedy() -> None:

@@ -187,6 +187,23 @@ async def test_the_curve_is_of_the_shared_host_and_is_kept() -> None:
     assert slower.best_per_s == pytest.approx(2.5)
 
 
+def test_the_most_requests_are_known_without_a_simulation_once_all_stages_are_measured() -> None:
+    scene = Scene(latency_s=1.0)
+    for replies, seconds, expected in (
+        (19, (0.05, 0.15), 0.0),  # too few
+        (20, (0.05, 0.1501), 5.0),
+        (21, (0.05, 0.35), 2.5),
+    ):
+        scene.report(replies, *seconds)
+        scene.plan()
+        assert scene.curves.best_per_s(SERVICE, scene.target) == expected
+    assert not scene.curves._made
+    partly = Scene()
+    partly.report(20, 0.05)
+    partly.plan()
+    assert partly.curves.best_per_s(SERVICE, partly.target) == 0.0
+
+
 async def test_the_curve_takes_calls_of_an_engine_to_run_side_by_side() -> None:
     scene = Scene(latency_s=1.0, opening=SEARCH)
     scene.report(20, 0.05, 0.15)

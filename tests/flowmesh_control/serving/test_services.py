@@ -374,6 +374,25 @@ async def test_the_service_pays_for_its_replica(found: Place, folder: Path) -> N
     assert book.unsettled_nanousd == 0
 
 
+async def test_a_service_does_not_show_what_an_earlier_one_of_its_name_has_cost(
+    found: Place, folder: Path
+) -> None:
+    api, worker, _ = await serving(found, folder)
+    await api.until(lambda s: s.paid_nanousd > 0)
+    await api.apply(service(openai={"model": "smol"}))
+    assert (await api.status()).paid_nanousd > 0, "another content is the same service"
+    await api.call("DELETE", "/v1/services/ask?namespace=team-a")
+    await until(lambda: worker.replicas == ())
+    await worker.sync(replicas=())
+    spent = machine_of(found.control).state.service_spend
+    await until(lambda: not machine_of(found.control).state.workers["good-w"].services)
+    earlier = spent["team-a/ask"]
+    assert (await api.apply(service())).paid_nanousd == 0
+    await found.lead_anew()
+    assert (await api.status()).paid_nanousd == 0
+    assert machine_of(found.control).state.service_spend["team-a/ask"] == earlier
+
+
 async def test_a_service_without_a_worker_that_can_hold_it_says_why(
     found: Place, folder: Path
 ) -> None:

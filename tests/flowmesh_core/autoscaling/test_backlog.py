@@ -8,6 +8,7 @@ from tests.flowmesh_core.placement.builders import NOW_S, action, lane, signatur
 from tests.flowmesh_core.placement.instances import random_snapshot
 
 from flowmesh_core.autoscaling.backlog import Backlog, signal_of
+from flowmesh_core.autoscaling.bounded_growth import split_workers
 from flowmesh_core.autoscaling.objective import value_of_time
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.autoscaling.pool_size import PoolSizer
@@ -425,6 +426,58 @@ def test_work_of_a_namespace_that_uses_all_its_workers_requires_none():
     used = {"a": WorkerUse(frozenset({"w"}), 1)}
     assert size_with(many("a", "a"), used, [at]) == 1
     assert size_with(many("a", "a"), {"a": WorkerUse(frozenset({"w"}), 3)}, [at]) == 3
+
+
+def sizes_of_two(uses, workers=(), on_gpu=1e5, **limits):
+    """The workers that two pools get, of which each alone can run some work of namespace a."""
+    kinds = {"cpu": "cpu", "gpu": "nvidia-4090"}
+    infos = [signature(n, engine="data.sql", gpu_product=(k,)) for n, k in kinds.items()]
+    ready = [
+        action(f"{info.signature}{n}x", info, work=WorkSize(units=units), bounded_tenants=BY_A)
+        for info, units in zip(infos, (1e5, on_gpu), strict=True)
+        for n in range(50)
+    ]
+    view = replace(snapshot(list(workers), ready, infos), worker_uses=uses)
+    pools = [pool(n, device_class=k, maximum=limits.get(n, 1000)) for n, k in kinds.items()]
+    found = backlog_of(view, CostModel(), pools)
+    here = {p.name: sum(w.shape.pool == p.name for w in workers) for p in pools}
+    return [
+        PoolSizer(target_s=60.0).sizes(p, found[p.name], here[p.name], NOW_S).workers for p in pools
+    ]
+
+
+BY_A = frozenset({"a"})
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 50])
+def test_pools_grow_together_by_no_more_workers_than_a_namespace_may_use(most):
+    assert sum(sizes_of_two({"a": WorkerUse(frozenset(), most)})) == most
+
+
+def test_the_workers_that_a_namespace_uses_in_one_pool_leave_fewer_for_the_other():
+    at = worker("w", lane(SQL, assigned=1, remaining_s=10.0), pool="cpu", device_class="cpu")
+    for most in (1, 2, 5):
+        assert sum(sizes_of_two({"a": WorkerUse(frozenset({"w"}), most)}, [at])) == most
+
+
+def test_a_pool_that_cannot_grow_leaves_its_part_to_another_and_the_most_work_comes_first():
+    most = {"a": WorkerUse(frozenset(), 6)}
+    assert sizes_of_two(most, cpu=1) == [1, 5]
+    assert sizes_of_two(most, cpu=1, gpu=2) == [1, 2]
+    assert sizes_of_two({"a": WorkerUse(frozenset(), 1)}, on_gpu=9e5) == [0, 1]
+
+
+@given(
+    st.integers(0, 60),
+    st.lists(st.tuples(st.floats(0.0, 1e6), st.integers(0, 20)), min_size=1, max_size=5),
+)
+def test_the_parts_of_a_bound_fill_it_or_every_pool(free, pools):
+    ready_s = {str(n): seconds for n, (seconds, _) in enumerate(pools)}
+    room = {str(n): workers for n, (_, workers) in enumerate(pools)}
+    parts = split_workers(free, ready_s, room)
+    assert parts.keys() == room.keys()
+    assert all(0 <= parts[pool] <= room[pool] for pool in room)
+    assert sum(parts.values()) == min(free, sum(room.values()))
 
 
 def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():

@@ -151,7 +151,7 @@ from flowmesh_core.spec.inputs import ONE_SOURCE_RULE
             "matrix.x[1]",
             "expected a string, a number or a boolean",
         ),
-        ({"matrix": {"x": [1, True, 1.0]}}, "matrix.x[2]", "1.0 is listed twice"),
+        ({"matrix": {"x": [1, True, 1.0]}}, "matrix.x[2]", "1 is listed twice"),
         ({"name": "sft"}, "name", "'sft' is taken by spec.steps[0]"),
         ({"name": "inputs"}, "name", "'inputs' is taken by the inputs from outside"),
         ({"cache": {"ignoredInputs": ["y"]}}, "cache.ignoredInputs[0]", "no input 'y' here"),
