@@ -70,7 +70,7 @@ class PoolSizer:
         self._recent = [(t, n) for t, n in self._recent if now_s - t < window_s and n > wanted]
         self._recent.append((now_s, wanted))
         retained = min(current, max(n for _, n in self._recent))
-        floor = max(backlog.foreseen, backlog.steady, backlog.serving, min(current, backlog.warm))
+        floor = max(backlog.foreseen, backlog.serving, min(current, backlog.warm))
         needed = max(wanted, retained, min(pool.maximum, floor))
         return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)
 
@@ -78,4 +78,4 @@ class PoolSizer:
         """Returns the workers that a backlog is worth."""
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
-        return max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
+        return max(wanted, backlog.steady, backlog.deadline_workers, 1 if backlog.actions else 0)

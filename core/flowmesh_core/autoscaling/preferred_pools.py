@@ -79,10 +79,10 @@ class PreferredPools:
         self.steady = {pool.name: self._steady(pool, recent) for pool in pools}
 
     def _steady(self, pool: PoolView, recent: Sequence[SignatureDemand]) -> int:
-        placed = [(one, self.found[one.info.signature]) for one in recent]
+        placed = [(one, self.found[one.info.signature]) for one in recent if one.per_s > 0.0]
         engines = [(one, empty) for one, empty in placed if empty.pool is pool]
-        kept = engines and self.packings[pool.name].retained
-        return workers_for_rates(pool, engines) if kept else 0
+        is_kept = self.packings[pool.name].retained > 0
+        return workers_for_rates(pool, engines) if engines and is_kept else 0
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""

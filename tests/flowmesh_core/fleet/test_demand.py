@@ -50,6 +50,12 @@ def test_a_signature_that_is_no_longer_requested_is_forgotten():
     assert [s for s, _ in demand.now(FORGOTTEN_S)] == [B], "for good"
 
 
+def test_the_rate_of_a_new_signature_is_not_that_of_its_first_second():
+    demand = DemandTracker()
+    count(demand, A, *(n / 100 for n in range(12)))
+    assert dict(demand.now(1.0))[A].per_s(1.0) == pytest.approx(12 / FIRST_GAP_S, rel=0.1)
+
+
 def test_the_action_rate_is_known_from_the_first_minutes_on():
     demand = DemandTracker()
     count(demand, A, *(n / 2 for n in range(121)))
