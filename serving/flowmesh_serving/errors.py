@@ -17,7 +17,13 @@ _LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
 _CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
 """Of calls that a replica had begun."""
 _FAILED, _REFUSED, _INVALID = "failed", "refused", "invalid"
+CANCELLED = "cancelled"
+_CANCELLED_CODE = "request_cancelled"
 _TOO_MANY, _SERVER_ERRORS = 429, 500
+
+
+UNREFUSED = frozenset({_FAILED, CANCELLED})
+"""Outcomes of requests that ended with an error and were not refused."""
 
 
 def outcome_of(error: OpenAiError, *, had_begun: bool = False) -> str:
@@ -27,6 +33,8 @@ def outcome_of(error: OpenAiError, *, had_begun: bool = False) -> str:
         error: of the router.
         had_begun: whether its stages had begun; then it has failed, whatever the error.
     """
+    if error.code == _CANCELLED_CODE:
+        return CANCELLED
     if had_begun or error.code in _CODES_OF_FAILURES:
         return _FAILED
     is_callers = error.status < _SERVER_ERRORS and error.status != _TOO_MANY
@@ -129,6 +137,25 @@ def unknown_service(service: str) -> OpenAiError:
         code="service_not_found",
         status=404,
     )
+
+
+def unknown_request(request_id: str) -> OpenAiError:
+    """Returns the error of a request that this router does not know, or another tenant sent."""
+    return OpenAiError(
+        f"There is no request '{request_id[:80]}' of your namespace at this service that this"
+        " router knows: it has those in flight that came to it, and the last that have ended since"
+        " it was started. Other routers have their own.",
+        code="request_not_found",
+        status=404,
+    )
+
+
+def request_cancelled() -> OpenAiError:
+    """Returns the error of a request that its id was used to cancel.
+
+    No status of HTTP says so; clients send no request again that ended with this one.
+    """
+    return OpenAiError("The request was cancelled.", code=_CANCELLED_CODE, status=499)
 
 
 def missing_field(name: str) -> OpenAiError:

@@ -67,6 +67,7 @@ TO_ROUTER: dict[str, Any] = {
         incarnation="0a",
         replicas=(_LOAD,),
         peer="0a",
+        reports_stages=True,
     ),
     "link renewed": serving.LinkRenewed(certificate="PEM"),
     "loads": serving.ReplicaLoads(
@@ -97,6 +98,14 @@ TO_ROUTER: dict[str, Any] = {
         status=400,
         body=b"{}",
     ),
+    "stage report": serving.StageReport(
+        number=3,
+        stages=(
+            serving.StageProgress(
+                stage="best", state="ended", age_s=0.75, queue_s=0.25, compute_s=0.5
+            ),
+        ),
+    ),
 }
 FROM_ROUTER: dict[str, Any] = {
     "welcome": serving.RouterWelcome(version=1),
@@ -122,6 +131,7 @@ FROM_ROUTER: dict[str, Any] = {
         request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
     ),
     "end request": serving.EndRequest(request_id="q1"),
+    "ask stages": serving.AskStages(number=3, request_id="q1"),
 }
 TO_CALL_HOST: dict[str, Any] = {
     "component call": serving.ComponentCall(

@@ -19,25 +19,29 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.errors import (
+    CANCELLED,
     NO_REPLICA,
+    UNREFUSED,
     outcome_of,
     reply_impossible,
-    response_of,
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest
-from flowmesh_serving.http.invoke_checks import EVENTS, REQUEST_ID, InvokeChecks
+from flowmesh_serving.http.invoke_checks import EVENTS, InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.request_headers import caller_of
+from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.requests.request_record import RequestRecord, cancellable
+from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.stage_events import StreamedText, event, reply_of
 from flowmesh_serving.stages.stage_failures import error_of
 from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
 
-_OK, _CANCELLED, _FAILED, _REFUSED = "ok", "cancelled", "failed", "refused"
+_OK, _REFUSED = "ok", "refused"
 _SLOW = "client-slow"
 _HUB_GRACE_S = 1.0
 _MS = 1000
@@ -57,6 +61,7 @@ class InvokeEndpoint:
         limits: HttpLimits,
         metrics: RouterMetrics,
         users: KubernetesCallers,
+        requests: RequestTable,
     ) -> None:
         self._services = services
         self._users = users
@@ -67,12 +72,13 @@ class InvokeEndpoint:
         self._connections = connections
         self._limits = limits
         self._metrics = metrics
+        self._requests = requests
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a request."""
         began_s = time.monotonic()
         incoming = AiohttpRequest(request)
-        metrics = None
+        metrics = record = failure = None
         outcome = _REFUSED
         try:
             service = f"{request.match_info['namespace']}/{request.match_info['name']}"
@@ -88,18 +94,28 @@ class InvokeEndpoint:
                 metrics.track_in_flight(),
             ):
                 body, fields = await self._body(incoming, caller, graph)
-                outcome = _CANCELLED
+                outcome = CANCELLED
                 run = self._checks.run(request.headers, caller, body, waited_s)
-                response, outcome = await self._answered(request, caller, graph, run, fields)
+                record = self._begin(run, caller, request.path)
+                with cancellable(record):
+                    response, outcome = await self._answered(request, graph, run, fields, record)
                 return response
         except OpenAiError as error:
-            outcome = outcome_of(error, had_begun=outcome == _CANCELLED)
-            if outcome != _FAILED:
+            failure, outcome = error, outcome_of(error, had_begun=outcome == CANCELLED)
+            if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
-            return response_of(error)
+            headers = () if record is None else record.headers
+            return refusal_of(error, headers).for_aiohttp()
         finally:
             if metrics is not None:
                 metrics.count(outcome, time.monotonic() - began_s)
+            if record is not None:
+                self._requests.end(record, outcome, failure)
+
+    def _begin(self, run: RunStages, caller: Caller, path: str) -> RequestRecord:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in one"
+        return self._requests.begin(run.request_id, caller, path, task.cancel)
 
     async def _admit(self, request: AiohttpRequest, caller: Caller, graph: LoadedGraph) -> float:
         """Admits a request, once each component has a replica; returns how long it waited."""
@@ -131,15 +147,15 @@ class InvokeEndpoint:
     async def _answered(
         self,
         request: web.Request,
-        caller: Caller,
         graph: LoadedGraph,
         run: RunStages,
         fields: Mapping[str, Any],
+        record: RequestRecord,
     ) -> tuple[web.StreamResponse, str]:
         events: asyncio.Queue[Event] = asyncio.Queue()
-        service, keys = caller.service.service, graph.keys_of(fields)
-        pending = self._staged.begin(service, graph, run, events.put_nowait, keys)
-        answering = _Answering(request, self._staged, pending, events, fields)
+        keys = graph.keys_of(fields)
+        pending = self._staged.begin(record.service, graph, run, events.put_nowait, keys)
+        answering = _Answering(request, self._staged, pending, events, fields, record)
         late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
         timer = asyncio.get_running_loop().call_later(
             run.budget_ms / _MS + _HUB_GRACE_S, events.put_nowait, late
@@ -150,6 +166,7 @@ class InvokeEndpoint:
             return await answering.whole(), _OK
         finally:
             timer.cancel()
+            record.release = pending.release
             self._staged.end(pending)
 
 
@@ -163,12 +180,14 @@ class _Answering:
         pending: PendingRequest,
         events: asyncio.Queue[Event],
         fields: Mapping[str, Any],
+        record: RequestRecord,
     ) -> None:
         self._request = request
         self._staged = staged
         self._pending = pending
         self._events = events
         self._fields = fields
+        self._record = record
         self._streamed = StreamedText(pending.graph.streamed)
 
     async def whole(self) -> web.Response:
@@ -180,11 +199,9 @@ class _Answering:
         reply = await self._next()
         while isinstance(reply, Piece):
             reply = await self._next()
-        return web.Response(
-            body=msgspec.json.encode(reply),
-            content_type="application/json",
-            headers={REQUEST_ID: self._pending.request_id},
-        )
+        self._record.release = self._pending.release
+        body = msgspec.json.encode(reply)
+        return WholeResponse(body, headers=self._record.headers).for_aiohttp()
 
     async def stream(self, slow_client_s: float) -> tuple[web.StreamResponse, str]:
         """Returns the answer of the last stage as it is made, then the reply; and the outcome.
@@ -193,33 +210,52 @@ class _Answering:
             OpenAiError: no byte of an answer has been sent.
         """
         reply = await self._next()
+        self._record.release = self._pending.release
         response = web.StreamResponse(
             headers={
                 "Content-Type": f"{EVENTS}; charset=utf-8",
                 "Cache-Control": "no-cache",
-                REQUEST_ID: self._pending.request_id,
+                **dict(self._record.headers),
             }
         )
-        await response.prepare(self._request)
         outcome = _OK
         try:
-            while isinstance(reply, Piece):
-                async with asyncio.timeout(slow_client_s):
-                    await response.write(self._streamed.events(reply.data))
-                self._staged.add_credit(self._pending, len(reply.data))
-                reply = await self._next()
-            await response.write(event("reply", reply))
+            await self._pass_on(reply, response, slow_client_s)
         except OpenAiError as error:
-            outcome = _FAILED
+            if not response.prepared:
+                raise
+            self._record.settle()
+            self._staged.end(self._pending)  # first, since the client may read slowly
+            outcome = outcome_of(error, had_begun=True)
             await response.write(event("error", error.body()))
         except TimeoutError:
             if self._request.transport is not None:
                 self._request.transport.abort()
             return response, _SLOW
         except ConnectionError:
-            return response, _CANCELLED
+            return response, CANCELLED
         await response.write_eof()
         return response, outcome
+
+    async def _pass_on(
+        self, reply: Piece | dict[str, Any], response: web.StreamResponse, slow_client_s: float
+    ) -> None:
+        """Writes pieces and the reply.
+
+        Raises:
+            OpenAiError: the request has failed, or was cancelled by its id.
+            TimeoutError: the client takes nothing.
+            ConnectionError: it is gone.
+        """
+        with cancellable(self._record):
+            await response.prepare(self._request)
+            while isinstance(reply, Piece):
+                async with asyncio.timeout(slow_client_s):
+                    await response.write(self._streamed.events(reply.data))
+                self._staged.add_credit(self._pending, len(reply.data))
+                reply = await self._next()
+        self._record.settle()
+        await response.write(event("reply", reply))
 
     async def _next(self) -> Piece | dict[str, Any]:
         """Returns the next piece, or the reply.

@@ -18,7 +18,6 @@ from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.staged_requests import UNROUTED
 
 EVENTS = "text/event-stream"
-REQUEST_ID = "X-Flowmesh-Request"
 _MS = 1000
 _bodies = msgspec.json.Decoder(dict)
 

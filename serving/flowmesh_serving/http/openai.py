@@ -19,7 +19,10 @@ from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls, PendingCall
 from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import (
+    CANCELLED,
+    UNREFUSED,
     deadline_exceeded,
+    error_body,
     has_stages,
     internal_error,
     lost_replica,
@@ -35,14 +38,15 @@ from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingReque
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
-from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
+from flowmesh_serving.http.whole_response import WholeResponse, json_response, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
+from flowmesh_serving.requests.request_record import RequestRecord, cancellable
+from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _MS = 1000
 _HUB_GRACE_S = 1.0
-_REQUEST_ID = "X-Flowmesh-Request"
-_CANCELLED, _FAILED, _REFUSED, _SLOW = "cancelled", "failed", "refused", "client-slow"
+_REFUSED, _SLOW = "refused", "client-slow"
 _bodies = msgspec.json.Decoder(dict)
 
 
@@ -73,6 +77,7 @@ class OpenAiEndpoints:
         limits: HttpLimits,
         metrics: RouterMetrics,
         users: KubernetesCallers,
+        requests: RequestTable,
         spans: CallSpans | None,
     ) -> None:
         self._services = services
@@ -83,6 +88,7 @@ class OpenAiEndpoints:
         self._connections = connections
         self._limits = limits
         self._metrics = metrics
+        self._requests = requests
 
     async def models(self, request: web.Request) -> web.Response:
         """Lists the models that the caller may call."""
@@ -90,7 +96,7 @@ class OpenAiEndpoints:
             callers = await self._callers(request)
         except OpenAiError as error:
             return response_of(error)
-        return _json({"object": "list", "data": [self._model(c) for c in callers]})
+        return json_response({"object": "list", "data": [self._model(c) for c in callers]})
 
     async def model(self, request: web.Request) -> web.Response:
         """Shows one model."""
@@ -102,7 +108,7 @@ class OpenAiEndpoints:
                 raise unknown_model(name)
         except OpenAiError as error:
             return response_of(error)
-        return _json(self._model(caller))
+        return json_response(self._model(caller))
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
@@ -124,7 +130,7 @@ class OpenAiEndpoints:
                 of a service and wants no stream.
         """
         began_s = time.monotonic()
-        metrics = answering = None
+        metrics = answering = record = failure = None
         outcome = _REFUSED
         try:
             caller = caller_of(request.headers, self._services)
@@ -138,35 +144,43 @@ class OpenAiEndpoints:
                 self._connections.busy(request.connection),
                 metrics.track_in_flight(),
             ):
-                outcome = _CANCELLED
+                outcome = CANCELLED
                 checked = await self._checked(request, caller)
                 call = self._call(request, checked, caller)
+                record = self._begin(call, caller)
                 answering = _Answering(
-                    by_aiohttp, self._calls, metrics, self._limits, checked.answers
+                    by_aiohttp, self._calls, metrics, self._limits, checked.answers, record
                 )
-                service = caller.service.service
                 key = self._key(checked, caller)
-                response, outcome = await answering.run(service, call, key, began_s)
+                with cancellable(record):
+                    response, outcome = await answering.run(call, key, began_s)
                 return response
         except OpenAiError as error:
-            outcome = outcome_of(error)
-            if outcome != _FAILED:
+            failure, outcome = error, outcome_of(error)
+            if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
-            return refusal_of(error)
+            return refusal_of(error, () if record is None else record.headers)
         finally:
             took_s = time.monotonic() - began_s
             if metrics is not None:
                 metrics.count(outcome, took_s)
+            if record is not None:
+                self._requests.end(record, outcome, failure)
             if self._spans is not None and answering is not None:
                 self._spans.record(
                     checked,
                     request.headers,
-                    service=service,
+                    service=record.service,
                     tenant=call.tenant,
                     outcome=outcome,
                     ended=answering.ended,
                     took_s=took_s,
                 )
+
+    def _begin(self, call: ServiceCall, caller: Caller) -> RequestRecord:
+        task = asyncio.current_task()
+        assert task is not None, "a coroutine runs in one"
+        return self._requests.begin(call.call_id, caller, call.path, task.cancel)
 
     async def _callers(self, request: web.Request) -> list[Caller]:
         caller = caller_of(request.headers, self._services)
@@ -236,21 +250,22 @@ class _Answering:
         metrics: ServiceMetrics,
         limits: HttpLimits,
         answers: int,
+        record: RequestRecord,
     ) -> None:
         self._request = request
         self._calls = calls
         self._metrics = metrics
         self._limits = limits
         self._answers = answers
+        self._record = record
         self.ended: CallEnded | None = None
 
     async def run(
-        self, service: str, call: ServiceCall, key: str, began_s: float
+        self, call: ServiceCall, key: str, began_s: float
     ) -> tuple[WholeResponse | web.StreamResponse, str]:
         """Returns the response, and the outcome for the metrics.
 
         Args:
-            service: ``namespace/name``.
             call: what is asked.
             key: that its replica is chosen by.
             began_s: when the request came, by the monotonic clock.
@@ -260,35 +275,37 @@ class _Answering:
         """
         # The hub ends a call at its deadline; the grace is for a hub that does not answer.
         within_s = call.budget_ms / _MS + _HUB_GRACE_S
-        pending, reply = await self._calls.begin(service, call, within_s, key)
+        pending = self._calls.begin(self._record.service, call, within_s, key)
         try:
+            try:
+                reply = await self._calls.first(pending)
+            finally:
+                self._record.release = pending.release
             if isinstance(reply, CallEnded):
-                return self._whole(call, reply)
+                return self._whole(reply)
             self._metrics.figures.ttft.observe(time.monotonic() - began_s)
             return await self._stream(pending, reply)
         finally:
             self._calls.end(pending)
 
-    def _whole(self, call: ServiceCall, ended: CallEnded) -> tuple[WholeResponse, str]:
+    def _whole(self, ended: CallEnded) -> tuple[WholeResponse, str]:
         if ended.outcome == DEADLINE:
             raise deadline_exceeded()
         if ended.outcome == LOST:
             raise lost_replica()
         self._count(ended)
-        header = (_REQUEST_ID, call.call_id)
-        return WholeResponse(ended.body, ended.status, header), ended.outcome
+        return WholeResponse(ended.body, ended.status, self._record.headers), ended.outcome
 
     async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
         response = web.StreamResponse(
             headers={
                 "Content-Type": "text/event-stream; charset=utf-8",
                 "Cache-Control": "no-cache",
-                _REQUEST_ID: pending.call_id,
+                **dict(self._record.headers),
             }
         )
         assert self._request is not None, "a hub streams only what was asked as a stream"
         began_s = time.monotonic()
-        await response.prepare(self._request)
         try:
             ended = await self._pass_on(pending, first, response)
         except TimeoutError:
@@ -296,7 +313,9 @@ class _Answering:
                 self._request.transport.abort()
             return response, _SLOW
         except ConnectionError:
-            return response, _CANCELLED
+            return response, CANCELLED
+        except OpenAiError as error:
+            return await self._break_off(pending, response, error)
         self._count(ended)
         self._count_token_times(ended, time.monotonic() - began_s)
         with contextlib.suppress(ConnectionError):
@@ -304,6 +323,22 @@ class _Answering:
                 await response.write(_error_event(ended))
             await response.write_eof()
         return response, ended.outcome
+
+    async def _break_off(
+        self, pending: PendingCall, response: web.StreamResponse, error: OpenAiError
+    ) -> tuple[web.StreamResponse, str]:
+        """Ends a stream that was cancelled: first its call, since the client may read slowly.
+
+        Raises:
+            OpenAiError: no byte of an answer has been sent.
+        """
+        self._calls.end(pending)
+        if not response.prepared:
+            raise error
+        with contextlib.suppress(ConnectionError):
+            await response.write(_event(error_body(error)))
+            await response.write_eof()
+        return response, outcome_of(error)
 
     async def _pass_on(
         self, pending: PendingCall, reply: Piece | CallEnded, response: web.StreamResponse
@@ -313,17 +348,22 @@ class _Answering:
         Raises:
             TimeoutError: the client takes nothing.
             ConnectionError: it is gone.
+            OpenAiError: the request was cancelled by its id.
         """
-        async with asyncio.timeout(None) as timeout:
-            slow_client = SlowClientTimer(timeout, self._limits.slow_client_s)
-            try:
-                while isinstance(reply, Piece):
-                    with slow_client:
-                        await response.write(reply.data)
-                    self._calls.add_credit(pending, len(reply.data))
-                    reply = await self._calls.next(pending)
-            finally:
-                slow_client.close()
+        assert self._request is not None, "of a stream"
+        with cancellable(self._record):
+            await response.prepare(self._request)
+            async with asyncio.timeout(None) as timeout:
+                slow_client = SlowClientTimer(timeout, self._limits.slow_client_s)
+                try:
+                    while isinstance(reply, Piece):
+                        with slow_client:
+                            await response.write(reply.data)
+                        self._calls.add_credit(pending, len(reply.data))
+                        reply = await self._calls.next(pending)
+                finally:
+                    slow_client.close()
+        self._record.settle()
         return reply
 
     def _count(self, ended: CallEnded) -> None:
@@ -348,13 +388,13 @@ def _error_event(ended: CallEnded) -> bytes:
         case _:
             error = internal_error()
     body = ended.body or msgspec.json.encode(error.body())
+    return _event(body)
+
+
+def _event(body: bytes) -> bytes:
     return b"data: " + body + b"\n\n"
 
 
 def _may_call_tools(request: OpenAiRequest) -> bool:
     """Whether the answer may have calls of tools, which vLLM reads with a parser."""
     return bool(request.body.get("tools")) and request.body.get("tool_choice") != "none"
-
-
-def _json(value: object) -> web.Response:
-    return web.Response(body=msgspec.json.encode(value), content_type="application/json")

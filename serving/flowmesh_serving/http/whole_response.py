@@ -3,6 +3,7 @@
 from http import HTTPStatus
 from typing import NamedTuple
 
+import msgspec
 from aiohttp import web
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.http import SERVER_SOFTWARE
@@ -21,17 +22,17 @@ class WholeResponse(NamedTuple):
     Attributes:
         body: JSON.
         status: HTTP's.
-        header: its name and value; None for no other than all responses have.
+        headers: names and values of those that not all responses have.
     """
 
     body: bytes
     status: int = _OK
-    header: tuple[str, str] | None = None
+    headers: tuple[tuple[str, str], ...] = ()
 
     def encoded(self) -> bytes:
         """Returns the bytes for the client."""
         status, body = self.status, self.body
-        more = "" if self.header is None else "{}: {}\r\n".format(*self.header)
+        more = "".join([f"{name}: {value}\r\n" for name, value in self.headers])
         head = (
             f"HTTP/1.1 {status} {_REASONS.get(status, '')}\r\nContent-Type: application/json\r\n"
             f"{more}Content-Length: {len(body)}\r\nDate: {rfc822_formatted_time()}\r\n{_SERVER}"
@@ -44,12 +45,22 @@ class WholeResponse(NamedTuple):
             body=self.body,
             status=self.status,
             content_type="application/json",
-            headers=None if self.header is None else dict((self.header,)),
+            headers=dict(self.headers),
         )
 
 
-def refusal_of(error: OpenAiError) -> WholeResponse:
-    """Returns the response for an error."""
-    after = RETRY_AFTER_S.get(error.status)
-    header = None if after is None else ("Retry-After", after)
-    return WholeResponse(error_body(error), error.status, header)
+def json_response(value: object) -> web.Response:
+    """Returns aiohttp's response of a value."""
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json")
+
+
+def refusal_of(error: OpenAiError, headers: tuple[tuple[str, str], ...] = ()) -> WholeResponse:
+    """Returns the response for an error.
+
+    Args:
+        error: that is answered.
+        headers: of the request, where it had begun.
+    """
+    if (after := RETRY_AFTER_S.get(error.status)) is not None:
+        headers = (*headers, ("Retry-After", after))
+    return WholeResponse(error_body(error), error.status, headers)

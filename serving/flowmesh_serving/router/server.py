@@ -26,12 +26,14 @@ from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
+from flowmesh_serving.http.request_status import RequestStatusEndpoint
 from flowmesh_serving.http.whole_calls import WholeCalls
 from flowmesh_serving.http.whole_invocations import WholeInvocations
 from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.list_order import ListOrder
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.router.tls_files import TlsFiles
@@ -39,6 +41,7 @@ from flowmesh_serving.service_file import ServiceFile
 from flowmesh_serving.service_table import ServiceTable
 from flowmesh_serving.stages.hub_frames import HubFrames
 from flowmesh_serving.stages.service_admission import ServiceAdmission
+from flowmesh_serving.stages.stage_questions import StageQuestions
 from flowmesh_serving.stages.staged_requests import StagedRequests
 
 _REFRESH_EVERY_S = 0.5
@@ -76,6 +79,7 @@ class RouterServer:
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         self._staged = StagedRequests(self._replicas)
+        questions, self._requests = StageQuestions(), RequestTable()
         self._tls = _tls_files(settings)
         self._verifier = LinkVerifier(
             settings.group, None if self._tls is None else self._tls.hub_context
@@ -85,7 +89,9 @@ class RouterServer:
         self._metrics = RouterMetrics((self._calls.route_times, self._staged.route_times))
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
-        self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
+        self._listener = HubFrames(
+            self._replicas, self._calls, self._staged, questions, self._metrics
+        )
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
         )
@@ -105,6 +111,7 @@ class RouterServer:
             limits,
             self._metrics,
             users,
+            self._requests,
             spans,
         )
         admission = ServiceAdmission(self._replicas, in_flight.of)
@@ -119,9 +126,19 @@ class RouterServer:
             limits,
             self._metrics,
             users,
+            self._requests,
         )
         invocations = WholeInvocations(
-            self._services, self._staged, checks, in_flight, self._connections, self._metrics
+            self._services,
+            self._staged,
+            checks,
+            in_flight,
+            self._connections,
+            self._metrics,
+            self._requests,
+        )
+        self._status = RequestStatusEndpoint(
+            self._services, users, self._requests, self._calls, self._staged, questions
         )
         self._wholes = (invocations, WholeCalls(self._endpoints))
         self._stack = contextlib.AsyncExitStack()
@@ -206,6 +223,10 @@ class RouterServer:
         for path in ENDPOINTS:
             app.router.add_post(path, self._endpoints.answer)
         app.router.add_post("/v1/services/{namespace}/{name}:invoke", self._invoke.answer)
+        requests = "/v1/services/{namespace}/{name}/requests"
+        app.router.add_get(requests, self._status.show_all)
+        app.router.add_get(f"{requests}/{{id}}", self._status.show)
+        app.router.add_delete(f"{requests}/{{id}}", self._status.cancel)
         app.router.add_get("/v1/models", self._endpoints.models)
         app.router.add_get("/v1/models/{model:.+}", self._endpoints.model)
         if with_probes:
@@ -258,6 +279,7 @@ class RouterServer:
             return
         self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
+        self._requests.keep(self._services.names)
         self._metrics.use({entry.service: entry for entry in listed.services})
         if self._replicas.placement_changed():
             self._calls.arrivals.happened()

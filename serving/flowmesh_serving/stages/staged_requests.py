@@ -65,6 +65,7 @@ class PendingRequest:
         unread_bytes: of the answer that is streamed, which its client has not taken yet.
         relayed: stages of its route, each with one whose value it was sent.
         is_answered: whether all values of its reply have come.
+        release: of its route.
     """
 
     service: str
@@ -80,6 +81,7 @@ class PendingRequest:
     unread_bytes: int = 0
     relayed: set[tuple[str, str]] = field(default_factory=set)
     is_answered: bool = False
+    release: str = ""
 
     @property
     def request_id(self) -> str:
@@ -88,12 +90,17 @@ class PendingRequest:
 
 
 class _LinkedRoute(NamedTuple):
-    """A route with the replicas and hubs that it names."""
+    """A route with the replicas and hubs that it names.
+
+    Attributes:
+        release: of the replicas; of several, while one follows another, all.
+    """
 
     route: RequestRoute
     replicas: tuple[RoutedReplica, ...]
     links: dict[str, HubLink]
     stage_links: dict[str, HubLink]
+    release: str
 
 
 class StagedRequests:
@@ -117,6 +124,10 @@ class StagedRequests:
     def __contains__(self, request_id: str) -> bool:
         """Returns whether a request has no reply yet."""
         return request_id in self._pending
+
+    def find(self, request_id: str) -> PendingRequest | None:
+        """Returns a request that has no reply yet; None for others."""
+        return self._pending.get(request_id)
 
     def begin(
         self,
@@ -262,7 +273,8 @@ class StagedRequests:
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
         began_s = time.perf_counter()
-        route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
+        linked = self._route(pending, version)
+        route, pending.replicas, pending.links, pending.stage_links, pending.release = linked
         self.route_times.observe(time.perf_counter() - began_s)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
         pending.relayed.clear()
@@ -291,6 +303,7 @@ class StagedRequests:
             replicas,
             {r.link.worker: r.link for r in replicas},
             {p.stage: r.link for p, r in zip(route.stages, replicas, strict=True)},
+            ", ".join(dict.fromkeys(r.release for r in replicas)),
         )
         # With one replica of each component, all requests have the same first route.
         if version == 1 and all(len(of_component) == 1 for of_component in options.values()):

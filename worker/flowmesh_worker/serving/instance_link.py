@@ -143,6 +143,10 @@ class InstanceLink:
         """Calls that wait."""
         return self._queue.queued
 
+    def is_running(self, call_id: str) -> bool:
+        """Returns whether a call runs: one that waits, or has ended, does not."""
+        return call_id in self._queue.running
+
     def raise_calls_max(self, wanted: int, halvings: int = 0) -> None:
         """Raises the number of calls that run at once, up to what the engine can.
 
