@@ -158,6 +158,17 @@ def request_cancelled() -> OpenAiError:
     return OpenAiError("The request was cancelled.", code=_CANCELLED_CODE, status=499)
 
 
+def key_reused() -> OpenAiError:
+    """Returns the error of an idempotency key that another request has used."""
+    return OpenAiError(
+        "This Idempotency-Key was used for another request: expected the same path, body and"
+        " Accept header, byte by byte. Use a new key for a new request.",
+        param="Idempotency-Key",
+        code="idempotency_key_reused",
+        status=422,
+    )
+
+
 def missing_field(name: str) -> OpenAiError:
     """Returns the error of a request without a field that a stage reads."""
     return OpenAiError(

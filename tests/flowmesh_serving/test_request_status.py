@@ -25,7 +25,7 @@ from tests.flowmesh_serving.stack import (
     until,
 )
 from tests.flowmesh_serving.stage_stack import SERVICE as STAGED
-from tests.flowmesh_serving.stage_stack import URL, entry_of, python, service_of
+from tests.flowmesh_serving.stage_stack import URL, entry_of, python, service_of, stage_stack
 
 from flowmesh_core.protocol.router_services import ServiceToken, token_hash
 from flowmesh_core.protocol.serving import (
@@ -303,6 +303,35 @@ async def test_a_hub_that_does_not_say_leaves_stages_unknown(tmp_path: Path) -> 
         assert not http.stack.router._status._questions._waiting
         await http.cancel(run.request_id, STAGED)
         assert (await asking)[0] == 499
+
+
+@pytest.mark.slow
+async def test_a_real_hub_says_how_far_stages_are(tmp_path: Path) -> None:
+    spec = {
+        "inputs": {"base": {"model": "smollm2-135m-instruct"}},
+        "components": {
+            "up": python("def up(batch):\n    return [c['q'].upper() for c in batch]", "up"),
+            "writer": {"uses": "llm.generate", "inputs": {"model": "inputs.base"}},
+        },
+        "stages": [
+            {"name": "one", "component": "up", "inputs": {"q": "request.q"}},
+            {"name": "two", "component": "writer", "with": {"prompt": "{{ request.q }} {{ one }}"}},
+        ],
+        "reply": {"out": "two.completion"},
+    }
+    workers = {"w1": ["up"], "w2": ["writer"]}
+    async with stage_stack(tmp_path, spec, workers) as stages, http_of(stages.stack) as http:
+        asking = asyncio.create_task(stages.ask({"q": "wait"}))
+        request_id = await http.one(STAGED)
+        wanted = [{"name": "one", "state": "ended"}, {"name": "two", "state": "running"}]
+        async with asyncio.timeout(30):
+            while (await http.status(request_id, STAGED)).get("stages") != wanted:
+                await asyncio.sleep(0.01)
+        shown = await http.cancel(request_id, STAGED)
+        assert (shown["state"], shown["outcome"], shown["release"]) == ("ended", "cancelled", "r1")
+        assert (await asking)[0] == 499
+        await until(lambda: not any(len(hub._stages) for hub in stages.hubs.values()))
+        assert await stages.ask({"q": "again"}) == (200, {"out": "again AGAIN"})
 
 
 @pytest.mark.parametrize(

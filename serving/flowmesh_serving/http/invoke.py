@@ -28,12 +28,13 @@ from flowmesh_serving.errors import (
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest
-from flowmesh_serving.http.invoke_checks import EVENTS, InvokeChecks
+from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits
-from flowmesh_serving.http.request_headers import caller_of
-from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
+from flowmesh_serving.http.request_headers import caller_of, timeout_s
+from flowmesh_serving.http.whole_response import EVENTS, WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.requests.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -43,6 +44,7 @@ from flowmesh_serving.stages.staged_requests import Event, PendingRequest, Stage
 
 _OK, _REFUSED = "ok", "refused"
 _SLOW = "client-slow"
+_EVENTS = f"{EVENTS}; charset=utf-8"
 _HUB_GRACE_S = 1.0
 _MS = 1000
 
@@ -62,6 +64,7 @@ class InvokeEndpoint:
         metrics: RouterMetrics,
         users: KubernetesCallers,
         requests: RequestTable,
+        replies: IdempotentReplies,
     ) -> None:
         self._services = services
         self._users = users
@@ -73,6 +76,7 @@ class InvokeEndpoint:
         self._limits = limits
         self._metrics = metrics
         self._requests = requests
+        self._replies = replies
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a request."""
@@ -95,13 +99,20 @@ class InvokeEndpoint:
             ):
                 body, fields = await self._body(incoming, caller, graph)
                 outcome = CANCELLED
-                run = self._checks.run(request.headers, caller, body, waited_s)
-                record = self._begin(run, caller, request.path)
-                with cancellable(record):
-                    response, outcome = await self._answered(request, graph, run, fields, record)
-                return response
+                with await self._turn(request, caller, body, waited_s) as turn:
+                    if turn.reply is not None:
+                        outcome = _OK
+                        return turn.reply.for_aiohttp()
+                    waited_s += turn.waited_s
+                    run = self._checks.run(request.headers, caller, body, waited_s)
+                    record = self._begin(run, caller, request.path)
+                    with cancellable(record):
+                        response, outcome = await self._answered(
+                            request, graph, run, fields, record, turn
+                        )
+                    return response
         except OpenAiError as error:
-            failure, outcome = error, outcome_of(error, had_begun=outcome == CANCELLED)
+            failure, outcome = error, outcome_of(error, had_begun=record is not None)
             if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             headers = () if record is None else record.headers
@@ -111,6 +122,16 @@ class InvokeEndpoint:
                 metrics.count(outcome, time.monotonic() - began_s)
             if record is not None:
                 self._requests.end(record, outcome, failure)
+
+    async def _turn(
+        self, request: web.Request, caller: Caller, body: bytes, waited_s: float
+    ) -> Turn:
+        """Returns the turn of a request among those with its idempotency key."""
+        within_s = timeout_s(request.headers, caller.service.timeout_s) - waited_s
+        answer = EVENTS if EVENTS in request.headers.get("Accept", "") else ""
+        return await self._replies.turn(
+            caller, request.headers, (request.path + answer, body), within_s
+        )
 
     def _begin(self, run: RunStages, caller: Caller, path: str) -> RequestRecord:
         task = asyncio.current_task()
@@ -151,11 +172,12 @@ class InvokeEndpoint:
         run: RunStages,
         fields: Mapping[str, Any],
         record: RequestRecord,
+        turn: Turn,
     ) -> tuple[web.StreamResponse, str]:
         events: asyncio.Queue[Event] = asyncio.Queue()
         keys = graph.keys_of(fields)
         pending = self._staged.begin(record.service, graph, run, events.put_nowait, keys)
-        answering = _Answering(request, self._staged, pending, events, fields, record)
+        answering = _Answering(request, self._staged, pending, events, fields, record, turn)
         late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
         timer = asyncio.get_running_loop().call_later(
             run.budget_ms / _MS + _HUB_GRACE_S, events.put_nowait, late
@@ -181,6 +203,7 @@ class _Answering:
         events: asyncio.Queue[Event],
         fields: Mapping[str, Any],
         record: RequestRecord,
+        turn: Turn,
     ) -> None:
         self._request = request
         self._staged = staged
@@ -188,6 +211,7 @@ class _Answering:
         self._events = events
         self._fields = fields
         self._record = record
+        self._turn = turn
         self._streamed = StreamedText(pending.graph.streamed)
 
     async def whole(self) -> web.Response:
@@ -201,7 +225,9 @@ class _Answering:
             reply = await self._next()
         self._record.release = self._pending.release
         body = msgspec.json.encode(reply)
-        return WholeResponse(body, headers=self._record.headers).for_aiohttp()
+        response = WholeResponse(body, headers=self._record.headers)
+        self._turn.answer(response, is_complete=True)
+        return response.for_aiohttp()
 
     async def stream(self, slow_client_s: float) -> tuple[web.StreamResponse, str]:
         """Returns the answer of the last stage as it is made, then the reply; and the outcome.
@@ -213,7 +239,7 @@ class _Answering:
         self._record.release = self._pending.release
         response = web.StreamResponse(
             headers={
-                "Content-Type": f"{EVENTS}; charset=utf-8",
+                "Content-Type": _EVENTS,
                 "Cache-Control": "no-cache",
                 **dict(self._record.headers),
             }
@@ -225,6 +251,7 @@ class _Answering:
             if not response.prepared:
                 raise
             self._record.settle()
+            self._turn.fail(error)
             self._staged.end(self._pending)  # first, since the client may read slowly
             outcome = outcome_of(error, had_begun=True)
             await response.write(event("error", error.body()))
@@ -251,11 +278,17 @@ class _Answering:
             await response.prepare(self._request)
             while isinstance(reply, Piece):
                 async with asyncio.timeout(slow_client_s):
-                    await response.write(self._streamed.events(reply.data))
+                    events = self._streamed.events(reply.data)
+                    self._turn.record(events)
+                    await response.write(events)
                 self._staged.add_credit(self._pending, len(reply.data))
                 reply = await self._next()
         self._record.settle()
-        await response.write(event("reply", reply))
+        last = event("reply", reply)
+        self._turn.record(last)
+        whole = WholeResponse(b"", headers=self._record.headers, content_type=_EVENTS)
+        self._turn.answer(whole, is_complete=True)
+        await response.write(last)
 
     async def _next(self) -> Piece | dict[str, Any]:
         """Returns the next piece, or the reply.

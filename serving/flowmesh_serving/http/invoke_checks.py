@@ -13,11 +13,11 @@ from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import body_too_large, missing_field, unknown_service
 from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.request_headers import seed, timeout_s
+from flowmesh_serving.http.whole_response import EVENTS
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.staged_requests import UNROUTED
 
-EVENTS = "text/event-stream"
 _MS = 1000
 _bodies = msgspec.json.Decoder(dict)
 

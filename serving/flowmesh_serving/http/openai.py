@@ -38,8 +38,14 @@ from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingReque
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
 from flowmesh_serving.http.slow_client import SlowClientTimer
-from flowmesh_serving.http.whole_response import WholeResponse, json_response, refusal_of
+from flowmesh_serving.http.whole_response import (
+    EVENTS,
+    WholeResponse,
+    json_response,
+    refusal_of,
+)
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
+from flowmesh_serving.requests.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -47,6 +53,7 @@ from flowmesh_serving.service_table import Caller, ServiceTable
 _MS = 1000
 _HUB_GRACE_S = 1.0
 _REFUSED, _SLOW = "refused", "client-slow"
+_EVENTS = f"{EVENTS}; charset=utf-8"
 _bodies = msgspec.json.Decoder(dict)
 
 
@@ -78,6 +85,7 @@ class OpenAiEndpoints:
         metrics: RouterMetrics,
         users: KubernetesCallers,
         requests: RequestTable,
+        replies: IdempotentReplies,
         spans: CallSpans | None,
     ) -> None:
         self._services = services
@@ -89,6 +97,7 @@ class OpenAiEndpoints:
         self._limits = limits
         self._metrics = metrics
         self._requests = requests
+        self._replies = replies
 
     async def models(self, request: web.Request) -> web.Response:
         """Lists the models that the caller may call."""
@@ -145,16 +154,22 @@ class OpenAiEndpoints:
                 metrics.track_in_flight(),
             ):
                 outcome = CANCELLED
-                checked = await self._checked(request, caller)
-                call = self._call(request, checked, caller)
-                record = self._begin(call, caller)
-                answering = _Answering(
-                    by_aiohttp, self._calls, metrics, self._limits, checked.answers, record
-                )
-                key = self._key(checked, caller)
-                with cancellable(record):
-                    response, outcome = await answering.run(call, key, began_s)
-                return response
+                checked, body = await self._checked(request, caller)
+                within_s = timeout_s(request.headers, caller.service.timeout_s)
+                asked = request.path, body
+                with await self._replies.turn(caller, request.headers, asked, within_s) as turn:
+                    if turn.reply is not None:
+                        outcome = OK
+                        return turn.reply
+                    call = self._call(request, checked, caller, within_s - turn.waited_s)
+                    record = self._begin(call, caller)
+                    answering = _Answering(
+                        by_aiohttp, self._calls, metrics, self._limits, checked, record, turn
+                    )
+                    key = self._key(checked, caller)
+                    with cancellable(record):
+                        response, outcome = await answering.run(call, key, began_s)
+                    return response
         except OpenAiError as error:
             failure, outcome = error, outcome_of(error)
             if outcome not in UNREFUSED:
@@ -166,7 +181,7 @@ class OpenAiEndpoints:
                 metrics.count(outcome, took_s)
             if record is not None:
                 self._requests.end(record, outcome, failure)
-            if self._spans is not None and answering is not None:
+            if self._spans is not None and record is not None and answering is not None:
                 self._spans.record(
                     checked,
                     request.headers,
@@ -186,7 +201,10 @@ class OpenAiEndpoints:
         caller = caller_of(request.headers, self._services)
         return [caller] if caller is not None else await self._users.all_of(request)
 
-    async def _checked(self, request: IncomingRequest, caller: Caller) -> OpenAiRequest:
+    async def _checked(
+        self, request: IncomingRequest, caller: Caller
+    ) -> tuple[OpenAiRequest, bytes]:
+        """Returns a request that its service answers, and its body as it came."""
         data = await request.read(self._limits.body_bytes, self._limits.body_s)
         try:
             body = decode(_bodies, data)
@@ -201,10 +219,10 @@ class OpenAiEndpoints:
             raise has_stages(caller.service.service)
         if _may_call_tools(checked) and not caller.service.tool_parser:
             raise no_tool_parser()
-        return checked
+        return checked, data
 
     def _call(
-        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller
+        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller, within_s: float
     ) -> ServiceCall:
         return ServiceCall(
             call_id=new_call_id(),
@@ -213,7 +231,7 @@ class OpenAiEndpoints:
             model=checked.model,
             body=msgspec.json.encode(checked.body),
             stream=checked.is_stream,
-            budget_ms=int(timeout_s(request.headers, caller.service.timeout_s) * _MS),
+            budget_ms=max(0, int(within_s * _MS)),
             tenant=caller.namespace,
             seed=seed(request.headers, caller),
             tool_parser=caller.service.tool_parser,
@@ -249,15 +267,17 @@ class _Answering:
         calls: Calls,
         metrics: ServiceMetrics,
         limits: HttpLimits,
-        answers: int,
+        checked: OpenAiRequest,
         record: RequestRecord,
+        turn: Turn,
     ) -> None:
         self._request = request
         self._calls = calls
         self._metrics = metrics
         self._limits = limits
-        self._answers = answers
+        self._answers = checked.answers
         self._record = record
+        self._turn = turn
         self.ended: CallEnded | None = None
 
     async def run(
@@ -294,12 +314,14 @@ class _Answering:
         if ended.outcome == LOST:
             raise lost_replica()
         self._count(ended)
-        return WholeResponse(ended.body, ended.status, self._record.headers), ended.outcome
+        reply = WholeResponse(ended.body, ended.status, self._record.headers)
+        self._turn.answer(reply, is_complete=ended.outcome == OK)
+        return reply, ended.outcome
 
     async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
         response = web.StreamResponse(
             headers={
-                "Content-Type": "text/event-stream; charset=utf-8",
+                "Content-Type": _EVENTS,
                 "Cache-Control": "no-cache",
                 **dict(self._record.headers),
             }
@@ -318,6 +340,9 @@ class _Answering:
             return await self._break_off(pending, response, error)
         self._count(ended)
         self._count_token_times(ended, time.monotonic() - began_s)
+        if ended.outcome == OK:
+            reply = WholeResponse(b"", headers=self._record.headers, content_type=_EVENTS)
+            self._turn.answer(reply, is_complete=True)
         with contextlib.suppress(ConnectionError):
             if ended.outcome != OK:
                 await response.write(_error_event(ended))
@@ -335,6 +360,7 @@ class _Answering:
         self._calls.end(pending)
         if not response.prepared:
             raise error
+        self._turn.fail(error)
         with contextlib.suppress(ConnectionError):
             await response.write(_event(error_body(error)))
             await response.write_eof()
@@ -359,6 +385,7 @@ class _Answering:
                     while isinstance(reply, Piece):
                         with slow_client:
                             await response.write(reply.data)
+                        self._turn.record(reply.data)
                         self._calls.add_credit(pending, len(reply.data))
                         reply = await self._calls.next(pending)
                 finally:

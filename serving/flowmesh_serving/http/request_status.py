@@ -98,7 +98,8 @@ class RequestStatusEndpoint:
         if call is None or call.replica is None:
             return self._shown(record)
         found = await self._questions.ask(record.request_id, [call.replica.link], _OF_CALL)
-        is_queued = bool(found) and found[""].state == STAGE_QUEUED
+        at_worker = found.get("") if found else None
+        is_queued = at_worker is not None and at_worker.state == STAGE_QUEUED
         return self._shown(record, is_queued=is_queued)
 
     def _shown(

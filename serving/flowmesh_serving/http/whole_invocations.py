@@ -27,11 +27,12 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
-from flowmesh_serving.http.invoke_checks import EVENTS, InvokeChecks
+from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.http.whole_requests import WholeRequest
-from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
+from flowmesh_serving.http.whole_response import EVENTS, WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
+from flowmesh_serving.requests.idempotent_replies import KEY_HEADER
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.stage_events import reply_of
@@ -78,6 +79,7 @@ class WholeInvocations:
             service is not None
             and message.method == "POST"
             and EVENTS not in message.headers.get("Accept", "")
+            and KEY_HEADER not in message.headers  # it may have to wait
             and self.services.requests.is_immediate(service, size)
         )
 

@@ -33,6 +33,7 @@ from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.list_order import ListOrder
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.requests.idempotent_replies import IdempotentReplies
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings
@@ -80,6 +81,7 @@ class RouterServer:
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         self._staged = StagedRequests(self._replicas)
         questions, self._requests = StageQuestions(), RequestTable()
+        self._replies = IdempotentReplies()
         self._tls = _tls_files(settings)
         self._verifier = LinkVerifier(
             settings.group, None if self._tls is None else self._tls.hub_context
@@ -112,6 +114,7 @@ class RouterServer:
             self._metrics,
             users,
             self._requests,
+            self._replies,
             spans,
         )
         admission = ServiceAdmission(self._replicas, in_flight.of)
@@ -127,6 +130,7 @@ class RouterServer:
             self._metrics,
             users,
             self._requests,
+            self._replies,
         )
         invocations = WholeInvocations(
             self._services,
@@ -177,6 +181,7 @@ class RouterServer:
     async def stop(self) -> None:
         """Closes all sockets; requests that have not ended soon are cancelled."""
         await self._stack.aclose()
+        self._replies.close()
 
     async def _serve(self, app: web.Application, port: int, context: ssl.SSLContext | None) -> str:
         runner = RouterRunner(
@@ -280,6 +285,7 @@ class RouterServer:
         self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
         self._requests.keep(self._services.names)
+        self._replies.keep(self._services.names)
         self._metrics.use({entry.service: entry for entry in listed.services})
         if self._replicas.placement_changed():
             self._calls.arrivals.happened()
