@@ -294,6 +294,16 @@ def reply_impossible(problem: FlowMeshError) -> OpenAiError:
     )
 
 
+def answer_no_text(field: str) -> OpenAiError:
+    """Returns the error of a reply whose answer to a chat has another type."""
+    return OpenAiError(
+        f"The reply cannot be made: the value of reply.{field} is not a text.",
+        type=_SERVER_ERROR,
+        code="reply",
+        status=500,
+    )
+
+
 def unreadable_answer(stage: str) -> OpenAiError:
     """Returns the error of a stream whose events are not those of OpenAI's API."""
     return OpenAiError(

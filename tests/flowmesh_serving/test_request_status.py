@@ -325,7 +325,7 @@ async def test_a_real_hub_says_how_far_stages_are(tmp_path: Path) -> None:
         request_id = await http.one(STAGED)
         wanted = [{"name": "one", "state": "ended"}, {"name": "two", "state": "running"}]
         async with asyncio.timeout(30):
-            while (await http.status(request_id, STAGED)).get("stages") != wanted:
+            while (await http.status(request_id, STAGED)).get("stages") != wanted:  # noqa: ASYNC110 - it has no event
                 await asyncio.sleep(0.01)
         shown = await http.cancel(request_id, STAGED)
         assert (shown["state"], shown["outcome"], shown["release"]) == ("ended", "cancelled", "r1")

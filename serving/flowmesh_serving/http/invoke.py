@@ -5,25 +5,23 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
-from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import (
     DEADLINE,
-    Piece,
     RunStages,
     StageFailed,
 )
 from flowmesh_core.stages.service_graph import LoadedGraph
+from flowmesh_core.stages.stage_calls import COMPLETION
+from flowmesh_core.stages.values import ValueReference
 from flowmesh_serving.calls.replica_arrivals import ReplicaArrivals
 from flowmesh_serving.errors import (
     CANCELLED,
     NO_REPLICA,
     UNREFUSED,
     outcome_of,
-    reply_impossible,
 )
 from flowmesh_serving.http.connections import Connections
 from flowmesh_serving.http.in_flight import InFlightRequests
@@ -31,16 +29,21 @@ from flowmesh_serving.http.incoming_request import AiohttpRequest
 from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits
+from flowmesh_serving.http.reply_formats import (
+    ChatFormat,
+    InvokeFormat,
+    ReplyFormat,
+    RequestFormat,
+)
 from flowmesh_serving.http.request_headers import caller_of, timeout_s
-from flowmesh_serving.http.whole_response import EVENTS, WholeResponse, refusal_of
+from flowmesh_serving.http.stage_answer import StageAnswer
+from flowmesh_serving.http.whole_response import EVENTS, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.requests.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
-from flowmesh_serving.stages.stage_events import StreamedText, event, reply_of
-from flowmesh_serving.stages.stage_failures import error_of
-from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
+from flowmesh_serving.stages.staged_requests import Event, StagedRequests
 
 _OK, _REFUSED = "ok", "refused"
 _SLOW = "client-slow"
@@ -79,36 +82,64 @@ class InvokeEndpoint:
         self._replies = replies
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answers a request."""
+        """Answers a request of the service's own form."""
         began_s = time.monotonic()
-        incoming = AiohttpRequest(request)
-        metrics = record = failure = None
-        outcome = _REFUSED
         try:
             service = f"{request.match_info['namespace']}/{request.match_info['name']}"
             caller = caller_of(request.headers, self._services)
             if caller is None:
                 caller = await self._users.of_service(request, service)
             graph = self._checks.graph(service, caller)
-            metrics = self._metrics.of_service(caller.service.service)
+        except OpenAiError as error:
+            self._metrics.refused.labels(error.code or "invalid").inc()
+            return refusal_of(error).for_aiohttp()
+        return await self._respond(request, caller, graph, InvokeFormat(), began_s)
+
+    async def chat(self, request: web.Request, caller: Caller) -> web.StreamResponse | None:
+        """Answers a chat; returns None for a service that is not offered as a chat model."""
+        graph, chat = self._services.graph(caller.service.service), caller.service.chat
+        if graph is None or chat is None:
+            return None
+        streamed = ValueReference(graph.streamed, (COMPLETION,))
+        form = ChatFormat(caller.service, chat, streams=graph.reply[chat.answer] == streamed)
+        return await self._respond(request, caller, graph, form, time.monotonic())
+
+    async def _respond(
+        self,
+        request: web.Request,
+        caller: Caller,
+        graph: LoadedGraph,
+        form: RequestFormat,
+        began_s: float,
+    ) -> web.StreamResponse:
+        incoming = AiohttpRequest(request)
+        metrics = self._metrics.of_service(caller.service.service)
+        record = failure = None
+        outcome = _REFUSED
+        try:
             waited_s = await self._admit(incoming, caller, graph)
             with (
                 self._in_flight.slot(caller),
                 self._connections.busy(incoming.connection),
                 metrics.track_in_flight(),
             ):
-                body, fields = await self._body(incoming, caller, graph)
+                body = await incoming.read(self._limit_bytes(caller, form), self._limits.body_s)
+                asked = form.asked(body, request.headers)
+                fields = await self._fields(asked.request, caller, graph)
                 outcome = CANCELLED
                 with await self._turn(request, caller, body, waited_s) as turn:
                     if turn.reply is not None:
                         outcome = _OK
                         return turn.reply.for_aiohttp()
                     waited_s += turn.waited_s
-                    run = self._checks.run(request.headers, caller, body, waited_s)
+                    run = self._checks.run(
+                        request.headers, caller, asked.request, waited_s, stream=asked.stream
+                    )
                     record = self._begin(run, caller, request.path)
+                    reply = form.reply(run.request_id, graph.streamed)
                     with cancellable(record):
                         response, outcome = await self._answered(
-                            request, graph, run, fields, record, turn
+                            request, graph, run, fields, record, turn, reply
                         )
                     return response
         except OpenAiError as error:
@@ -118,8 +149,7 @@ class InvokeEndpoint:
             headers = () if record is None else record.headers
             return refusal_of(error, headers).for_aiohttp()
         finally:
-            if metrics is not None:
-                metrics.count(outcome, time.monotonic() - began_s)
+            metrics.count(outcome, time.monotonic() - began_s)
             if record is not None:
                 self._requests.end(record, outcome, failure)
 
@@ -157,13 +187,17 @@ class InvokeEndpoint:
             else:
                 return now_s - began_s
 
-    async def _body(
-        self, request: AiohttpRequest, caller: Caller, graph: LoadedGraph
-    ) -> tuple[bytes, Mapping[str, Any]]:
-        body = await request.read(self._checks.limit_bytes(caller), self._limits.body_s)
-        fields = self._checks.fields(body, caller, graph)
-        await self._services.requests.check(caller.service.service, fields, len(body))
-        return body, fields
+    def _limit_bytes(self, caller: Caller, form: RequestFormat) -> int:
+        """Returns the largest body: a chat may have more messages than the service's request."""
+        is_chat = isinstance(form, ChatFormat)
+        return self._limits.body_bytes if is_chat else self._checks.limit_bytes(caller)
+
+    async def _fields(
+        self, request: bytes, caller: Caller, graph: LoadedGraph
+    ) -> Mapping[str, Any]:
+        fields = self._checks.fields(request, caller, graph)
+        await self._services.requests.check(caller.service.service, fields, len(request))
+        return fields
 
     async def _answered(
         self,
@@ -173,11 +207,12 @@ class InvokeEndpoint:
         fields: Mapping[str, Any],
         record: RequestRecord,
         turn: Turn,
+        form: ReplyFormat,
     ) -> tuple[web.StreamResponse, str]:
         events: asyncio.Queue[Event] = asyncio.Queue()
         keys = graph.keys_of(fields)
         pending = self._staged.begin(record.service, graph, run, events.put_nowait, keys)
-        answering = _Answering(request, self._staged, pending, events, fields, record, turn)
+        answering = StageAnswer(request, self._staged, pending, events, fields, record, turn, form)
         late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
         timer = asyncio.get_running_loop().call_later(
             run.budget_ms / _MS + _HUB_GRACE_S, events.put_nowait, late
@@ -190,118 +225,3 @@ class InvokeEndpoint:
             timer.cancel()
             record.release = pending.release
             self._staged.end(pending)
-
-
-class _Answering:
-    """The answer of one request."""
-
-    def __init__(
-        self,
-        request: web.Request,
-        staged: StagedRequests,
-        pending: PendingRequest,
-        events: asyncio.Queue[Event],
-        fields: Mapping[str, Any],
-        record: RequestRecord,
-        turn: Turn,
-    ) -> None:
-        self._request = request
-        self._staged = staged
-        self._pending = pending
-        self._events = events
-        self._fields = fields
-        self._record = record
-        self._turn = turn
-        self._streamed = StreamedText(pending.graph.streamed)
-
-    async def whole(self) -> web.Response:
-        """Returns the reply as JSON.
-
-        Raises:
-            OpenAiError: there is none.
-        """
-        reply = await self._next()
-        while isinstance(reply, Piece):
-            reply = await self._next()
-        self._record.release = self._pending.release
-        body = msgspec.json.encode(reply)
-        response = WholeResponse(body, headers=self._record.headers)
-        self._turn.answer(response, is_complete=True)
-        return response.for_aiohttp()
-
-    async def stream(self, slow_client_s: float) -> tuple[web.StreamResponse, str]:
-        """Returns the answer of the last stage as it is made, then the reply; and the outcome.
-
-        Raises:
-            OpenAiError: no byte of an answer has been sent.
-        """
-        reply = await self._next()
-        self._record.release = self._pending.release
-        response = web.StreamResponse(
-            headers={
-                "Content-Type": _EVENTS,
-                "Cache-Control": "no-cache",
-                **dict(self._record.headers),
-            }
-        )
-        outcome = _OK
-        try:
-            await self._pass_on(reply, response, slow_client_s)
-        except OpenAiError as error:
-            if not response.prepared:
-                raise
-            self._record.settle()
-            self._turn.fail(error)
-            self._staged.end(self._pending)  # first, since the client may read slowly
-            outcome = outcome_of(error, had_begun=True)
-            await response.write(event("error", error.body()))
-        except TimeoutError:
-            if self._request.transport is not None:
-                self._request.transport.abort()
-            return response, _SLOW
-        except ConnectionError:
-            return response, CANCELLED
-        await response.write_eof()
-        return response, outcome
-
-    async def _pass_on(
-        self, reply: Piece | dict[str, Any], response: web.StreamResponse, slow_client_s: float
-    ) -> None:
-        """Writes pieces and the reply.
-
-        Raises:
-            OpenAiError: the request has failed, or was cancelled by its id.
-            TimeoutError: the client takes nothing.
-            ConnectionError: it is gone.
-        """
-        with cancellable(self._record):
-            await response.prepare(self._request)
-            while isinstance(reply, Piece):
-                async with asyncio.timeout(slow_client_s):
-                    events = self._streamed.events(reply.data)
-                    self._turn.record(events)
-                    await response.write(events)
-                self._staged.add_credit(self._pending, len(reply.data))
-                reply = await self._next()
-        self._record.settle()
-        last = event("reply", reply)
-        self._turn.record(last)
-        whole = WholeResponse(b"", headers=self._record.headers, content_type=_EVENTS)
-        self._turn.answer(whole, is_complete=True)
-        await response.write(last)
-
-    async def _next(self) -> Piece | dict[str, Any]:
-        """Returns the next piece, or the reply.
-
-        Raises:
-            OpenAiError: the request has failed.
-        """
-        found = await self._events.get()
-        if isinstance(found, Piece):
-            return found
-        if isinstance(found, StageFailed):
-            raise error_of(found)
-        try:
-            return reply_of(self._pending.graph, self._fields, found.values, self._streamed)
-        except FlowMeshError as error:
-            raise reply_impossible(error) from error

@@ -13,7 +13,6 @@ from flowmesh_serving.calls.random_names import new_call_id
 from flowmesh_serving.errors import body_too_large, missing_field, unknown_service
 from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.request_headers import seed, timeout_s
-from flowmesh_serving.http.whole_response import EVENTS
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.staged_requests import UNROUTED
@@ -97,9 +96,21 @@ class InvokeChecks:
 
     @staticmethod
     def run(
-        headers: Mapping[str, str], caller: Caller, body: bytes, waited_s: float = 0.0
+        headers: Mapping[str, str],
+        caller: Caller,
+        body: bytes,
+        waited_s: float = 0.0,
+        *,
+        stream: bool = False,
     ) -> RunStages:
-        """Returns what hubs get of a request, which has waited so long.
+        """Returns what hubs get of a request.
+
+        Args:
+            headers: of the request.
+            caller: who sends it.
+            body: the service's request.
+            waited_s: what it has waited of its time.
+            stream: whether the answer is wanted as it is made.
 
         Raises:
             OpenAiError: its timeout is not a number.
@@ -113,5 +124,5 @@ class InvokeChecks:
             slo_ms=int(caller.service.slo_s * _MS),
             tenant=caller.namespace,
             seed=seed(headers, caller),
-            stream=EVENTS in headers.get("Accept", ""),
+            stream=stream,
         )

@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -12,7 +13,7 @@ from aiohttp import web
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.prompt_texts import prompt_texts
-from flowmesh_core.openai.request import OpenAiRequest, check_request
+from flowmesh_core.openai.request import CHAT, OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import DEADLINE, LOST, OK, CallEnded, Piece, ServiceCall
 from flowmesh_core.serving.route.prefix_affinity import prefix_key
 from flowmesh_serving.call_spans import CallSpans
@@ -72,6 +73,14 @@ class HttpLimits:
     slow_client_s: float
 
 
+class StagedChats(Protocol):
+    """The part of services with stages that answers chats."""
+
+    async def chat(self, request: web.Request, caller: Caller) -> web.StreamResponse | None:
+        """Answers a chat; returns None for a service that is not offered as a chat model."""
+        ...
+
+
 class OpenAiEndpoints:
     """The handlers of ``/v1/``."""
 
@@ -84,6 +93,7 @@ class OpenAiEndpoints:
         limits: HttpLimits,
         metrics: RouterMetrics,
         users: KubernetesCallers,
+        chats: StagedChats,
         requests: RequestTable,
         replies: IdempotentReplies,
         spans: CallSpans | None,
@@ -91,6 +101,7 @@ class OpenAiEndpoints:
         self._services = services
         self._spans = spans
         self._users = users
+        self._chats = chats
         self._calls = calls
         self._in_flight = in_flight
         self._connections = connections
@@ -125,8 +136,12 @@ class OpenAiEndpoints:
         return found.for_aiohttp() if isinstance(found, WholeResponse) else found
 
     def knows(self, headers: Mapping[str, str]) -> bool:
-        """Returns whether a request has the token of a service; others take a while to review."""
-        return caller_of(headers, self._services) is not None
+        """Returns whether a request has the token of a service without stages.
+
+        Those of other tokens take a while to review.
+        """
+        caller = caller_of(headers, self._services)
+        return caller is not None and caller.service.graph is None
 
     async def respond(
         self, request: IncomingRequest, by_aiohttp: web.Request | None
@@ -142,11 +157,10 @@ class OpenAiEndpoints:
         metrics = answering = record = failure = None
         outcome = _REFUSED
         try:
-            caller = caller_of(request.headers, self._services)
-            if caller is None:
-                if by_aiohttp is None:
-                    raise unauthorized()
-                caller = await self._users.of_model(by_aiohttp)
+            caller = await self._caller(request, by_aiohttp)
+            answered = await self._by_stages(caller, by_aiohttp)
+            if answered is not None:
+                return answered
             metrics = self._metrics.of_service(caller.service.service)
             with (
                 self._in_flight.slot(caller),
@@ -196,6 +210,22 @@ class OpenAiEndpoints:
         task = asyncio.current_task()
         assert task is not None, "a coroutine runs in one"
         return self._requests.begin(call.call_id, caller, call.path, task.cancel)
+
+    async def _caller(self, request: IncomingRequest, by_aiohttp: web.Request | None) -> Caller:
+        caller = caller_of(request.headers, self._services)
+        if caller is None and by_aiohttp is not None:
+            caller = await self._users.of_model(by_aiohttp)
+        if caller is None:
+            raise unauthorized()
+        return caller
+
+    async def _by_stages(
+        self, caller: Caller, by_aiohttp: web.Request | None
+    ) -> web.StreamResponse | None:
+        """Returns the response of a service with stages to a chat; None for others."""
+        if caller.service.chat is None or by_aiohttp is None or by_aiohttp.path != CHAT:
+            return None
+        return await self._chats.chat(by_aiohttp, caller)
 
     async def _callers(self, request: web.Request) -> list[Caller]:
         caller = caller_of(request.headers, self._services)

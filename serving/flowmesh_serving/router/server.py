@@ -105,18 +105,6 @@ class RouterServer:
             body_bytes=limits.body_bytes,
             body_s=limits.body_s,
         )
-        self._endpoints = OpenAiEndpoints(
-            self._services,
-            self._calls,
-            in_flight,
-            self._connections,
-            limits,
-            self._metrics,
-            users,
-            self._requests,
-            self._replies,
-            spans,
-        )
         admission = ServiceAdmission(self._replicas, in_flight.of)
         checks = InvokeChecks(self._services, admission, limits)
         self._invoke = InvokeEndpoint(
@@ -131,6 +119,19 @@ class RouterServer:
             users,
             self._requests,
             self._replies,
+        )
+        self._endpoints = OpenAiEndpoints(
+            self._services,
+            self._calls,
+            in_flight,
+            self._connections,
+            limits,
+            self._metrics,
+            users,
+            self._invoke,
+            self._requests,
+            self._replies,
+            spans,
         )
         invocations = WholeInvocations(
             self._services,
