@@ -86,6 +86,7 @@ TO_ROUTER: dict[str, Any] = {
         tokens_out=8,
         value=serving.PassedValue(data=b"[1]", number=3, path=()),
         step=2,
+        times=((0.25, 0.5),),
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
@@ -126,6 +127,7 @@ FROM_ROUTER: dict[str, Any] = {
         seed=5,
         stream=True,
         peers={"w-2": serving.PeerAddress(socket="0b", key="0c")},
+        timed=True,
     ),
     "stage value": serving.StageValue(
         request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
@@ -159,6 +161,7 @@ TO_CALL_HOST: dict[str, Any] = {
             ),
         ),
         timing=StageTiming(target_s=0.5, visits=2, rest_s=0.25),
+        timed=True,
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }

@@ -266,6 +266,8 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
         tokens_out: generated tokens.
         value: of a component's call that wanted one; empty where ``body`` is the value.
         step: which call of a chain ended it, from 0; see ``ComponentCall.then``.
+        times: seconds that it waited and ran at its worker, of each call of a chain up to that one;
+            none where it was not measured.
     """
 
     call_id: str
@@ -276,6 +278,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
     tokens_out: int = 0
     value: "PassedValue | None" = None
     step: int = 0
+    times: tuple[tuple[float, float], ...] = ()
 
 
 class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
@@ -328,6 +331,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
         stream: whether the answer of the stage that streams is wanted as it is made.
         peers: the hubs of the route's other workers, by worker; the router relays values to those
             that it does not name.
+        timed: whether the router will ask what its stages took.
     """
 
     request_id: str
@@ -340,6 +344,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     seed: int
     stream: bool = False
     peers: dict[str, PeerAddress] = {}
+    timed: bool = False
 
 
 class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
@@ -469,6 +474,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         then: calls that the host runs after this one, each with the value of the one before. The
             chain has this call's id, and ends with its last call or the first that fails.
         timing: what it may take.
+        timed: whether its end says what it took.
     """
 
     call_id: str
@@ -484,6 +490,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     wants_value: bool = False
     then: "tuple[ComponentCall, ...]" = ()
     timing: StageTiming = UNTIMED
+    timed: bool = False
 
 
 class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):

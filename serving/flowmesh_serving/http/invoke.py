@@ -32,7 +32,6 @@ from flowmesh_serving.http.openai import HttpLimits
 from flowmesh_serving.http.reply_formats import (
     ChatFormat,
     InvokeFormat,
-    ReplyFormat,
     RequestFormat,
 )
 from flowmesh_serving.http.request_headers import caller_of, timeout_s
@@ -43,7 +42,7 @@ from flowmesh_serving.requests.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
-from flowmesh_serving.stages.staged_requests import Event, StagedRequests
+from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
 
 _OK, _REFUSED = "ok", "refused"
 _SLOW = "client-slow"
@@ -114,7 +113,7 @@ class InvokeEndpoint:
     ) -> web.StreamResponse:
         incoming = AiohttpRequest(request)
         metrics = self._metrics.of_service(caller.service.service)
-        record = failure = None
+        record = failure = pending = None
         outcome = _REFUSED
         try:
             waited_s = await self._admit(incoming, caller, graph)
@@ -136,11 +135,17 @@ class InvokeEndpoint:
                         request.headers, caller, asked.request, waited_s, stream=asked.stream
                     )
                     record = self._begin(run, caller, request.path)
+                    events: asyncio.Queue[Event] = asyncio.Queue()
+                    keys = graph.keys_of(fields)
+                    pending = self._staged.begin(
+                        record.service, graph, run, events.put_nowait, keys
+                    )
                     reply = form.reply(run.request_id, graph.streamed)
+                    answering = StageAnswer(
+                        request, self._staged, pending, events, fields, record, turn, reply
+                    )
                     with cancellable(record):
-                        response, outcome = await self._answered(
-                            request, graph, run, fields, record, turn, reply
-                        )
+                        response, outcome = await self._answered(answering, pending, events)
                     return response
         except OpenAiError as error:
             failure, outcome = error, outcome_of(error, had_begun=record is not None)
@@ -152,6 +157,9 @@ class InvokeEndpoint:
             metrics.count(outcome, time.monotonic() - began_s)
             if record is not None:
                 self._requests.end(record, outcome, failure)
+            if pending is not None and pending.trace is not None:
+                took_s = time.monotonic() - began_s
+                pending.trace.end(request.path, request.headers, outcome, took_s)
 
     async def _turn(
         self, request: web.Request, caller: Caller, body: bytes, waited_s: float
@@ -200,19 +208,9 @@ class InvokeEndpoint:
         return fields
 
     async def _answered(
-        self,
-        request: web.Request,
-        graph: LoadedGraph,
-        run: RunStages,
-        fields: Mapping[str, Any],
-        record: RequestRecord,
-        turn: Turn,
-        form: ReplyFormat,
+        self, answering: StageAnswer, pending: PendingRequest, events: "asyncio.Queue[Event]"
     ) -> tuple[web.StreamResponse, str]:
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        keys = graph.keys_of(fields)
-        pending = self._staged.begin(record.service, graph, run, events.put_nowait, keys)
-        answering = StageAnswer(request, self._staged, pending, events, fields, record, turn, form)
+        run = pending.run
         late = StageFailed(run.request_id, run.route.version, "", "", DEADLINE)
         timer = asyncio.get_running_loop().call_later(
             run.budget_ms / _MS + _HUB_GRACE_S, events.put_nowait, late
@@ -223,5 +221,4 @@ class InvokeEndpoint:
             return await answering.whole(), _OK
         finally:
             timer.cancel()
-            record.release = pending.release
-            self._staged.end(pending)
+            answering.end()

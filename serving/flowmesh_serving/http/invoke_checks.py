@@ -25,11 +25,25 @@ class InvokeChecks:
     """The checks of ``:invoke``."""
 
     def __init__(
-        self, services: ServiceTable, admission: ServiceAdmission, limits: HttpLimits
+        self,
+        services: ServiceTable,
+        admission: ServiceAdmission,
+        limits: HttpLimits,
+        *,
+        timed: bool,
     ) -> None:
+        """Checks requests.
+
+        Args:
+            services: that take them.
+            admission: of their callers.
+            limits: of their bodies.
+            timed: whether hubs say what stages take, for spans.
+        """
         self._services = services
         self._admission = admission
         self._limits = limits
+        self._timed = timed
 
     def graph(self, service: str, caller: Caller) -> LoadedGraph:
         """Returns the stages of a service.
@@ -94,8 +108,8 @@ class InvokeChecks:
                 raise missing_field(name)
         return fields
 
-    @staticmethod
     def run(
+        self,
         headers: Mapping[str, str],
         caller: Caller,
         body: bytes,
@@ -125,4 +139,5 @@ class InvokeChecks:
             tenant=caller.namespace,
             seed=seed(headers, caller),
             stream=stream,
+            timed=self._timed,
         )

@@ -51,6 +51,11 @@ class StageAnswer:
         self._form = form
         self._streamed = StreamedText(pending.graph.streamed)
 
+    def end(self) -> None:
+        """Frees what the request has at its hubs."""
+        self._record.release = self._pending.release
+        self._staged.end(self._pending)
+
     async def whole(self) -> web.Response:
         """Returns the whole reply.
 

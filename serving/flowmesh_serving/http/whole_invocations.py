@@ -212,6 +212,9 @@ class _Invocation:
         record = self._record
         if record is None:
             return ()
+        if pending is not None and pending.trace is not None:
+            took_s, request = time.monotonic() - self._began_s, self._request
+            pending.trace.end(request.path, request.headers, self._outcome, took_s)
         record.release = "" if pending is None else pending.release
         self._router.requests.end(record, self._outcome, error)
         return record.headers

@@ -43,6 +43,7 @@ from flowmesh_serving.service_table import ServiceTable
 from flowmesh_serving.stages.hub_frames import HubFrames
 from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.stage_questions import StageQuestions
+from flowmesh_serving.stages.stage_traces import StageTraces
 from flowmesh_serving.stages.staged_requests import StagedRequests
 
 _REFRESH_EVERY_S = 0.5
@@ -79,9 +80,11 @@ class RouterServer:
         self._order = ListOrder()
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
-        self._staged = StagedRequests(self._replicas)
-        questions, self._requests = StageQuestions(), RequestTable()
-        self._replies = IdempotentReplies()
+        questions = StageQuestions()
+        self._staged = StagedRequests(
+            self._replicas, None if spans is None else StageTraces(spans, questions)
+        )
+        self._requests, self._replies = RequestTable(), IdempotentReplies()
         self._tls = _tls_files(settings)
         self._verifier = LinkVerifier(
             settings.group, None if self._tls is None else self._tls.hub_context
@@ -106,7 +109,7 @@ class RouterServer:
             body_s=limits.body_s,
         )
         admission = ServiceAdmission(self._replicas, in_flight.of)
-        checks = InvokeChecks(self._services, admission, limits)
+        checks = InvokeChecks(self._services, admission, limits, timed=spans is not None)
         self._invoke = InvokeEndpoint(
             self._services,
             self._staged,

@@ -8,7 +8,7 @@ request is computed at least once and answered at most once.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,9 @@ from flowmesh_serving.links.hub_link import Defect, HubLink
 from flowmesh_serving.stages.peer_addresses import PeerAddresses
 from flowmesh_serving.time_sums import SecondsSum
 
+if TYPE_CHECKING:
+    from flowmesh_serving.stages.stage_traces import StageTrace, StageTraces
+
 UNROUTED = RequestRoute(0, ())
 _OUTCOMES = frozenset({DEADLINE, FULL, LOST, UNKNOWN_REPLICA})
 _ERRORS = range(400, 600)
@@ -66,6 +69,7 @@ class PendingRequest:
         relayed: stages of its route, each with one whose value it was sent.
         is_answered: whether all values of its reply have come.
         release: of its route.
+        trace: whose hubs were asked as it ended; None where no spans are sent.
     """
 
     service: str
@@ -82,6 +86,7 @@ class PendingRequest:
     relayed: set[tuple[str, str]] = field(default_factory=set)
     is_answered: bool = False
     release: str = ""
+    trace: "StageTrace | None" = None
 
     @property
     def request_id(self) -> str:
@@ -110,8 +115,14 @@ class StagedRequests:
         route_times: in which their replicas were chosen.
     """
 
-    def __init__(self, replicas: ReplicaTable) -> None:
-        """Routes to these replicas."""
+    def __init__(self, replicas: ReplicaTable, traces: "StageTraces | None" = None) -> None:
+        """Routes to replicas.
+
+        Args:
+            replicas: that hubs report.
+            traces: of requests; None where no spans are sent.
+        """
+        self._traces = traces
         self.route_times = SecondsSum()
         self._replicas = replicas
         self._pending: dict[str, PendingRequest] = {}
@@ -170,6 +181,8 @@ class StagedRequests:
         """Forgets a request; its hubs abort what still runs. May be called more than once."""
         if self._pending.pop(pending.request_id, None) is not None:
             self._joins.close(pending.request_id)
+            if self._traces is not None:
+                pending.trace = self._traces.begin(pending)
             self._leave(pending)
 
     def take_dropped(self) -> dict[str, int]:

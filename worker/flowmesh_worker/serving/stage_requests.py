@@ -334,9 +334,7 @@ class StageRequests:
             request.link.send(piece)
             return
         request.calls.pop(chain.stages[0].name, None)
-        now_s = asyncio.get_running_loop().time()
-        for ended in chain.stages:
-            request.times[ended.name].ended_s = now_s
+        self._count_times(request, chain, message)
         if isinstance(message, CallRefused):
             self._fail(request, chain.stages[0].name, message.reason)
         elif message.outcome == OK:
@@ -344,6 +342,24 @@ class StageRequests:
         else:
             stage = chain.ended_at(message)
             self._fail(request, stage, message.outcome, message.status, message.body)
+
+    @staticmethod
+    def _count_times(
+        request: StagedRequest, chain: StageChain, message: CallEnded | CallRefused
+    ) -> None:
+        """Records what the stages of a chain took: one after the other, as the host says."""
+        now_s = asyncio.get_running_loop().time()
+        took = message.times if isinstance(message, CallEnded) else ()
+        arrived_s = request.times[chain.stages[0].name].arrived_s
+        for number, stage in enumerate(chain.stages):
+            times = request.times[stage.name]
+            times.ended_s = now_s
+            if number < len(took):
+                times.queue_s, times.compute_s = took[number]
+                times.arrived_s = arrived_s
+                arrived_s += times.queue_s + times.compute_s
+            elif took:
+                del request.times[stage.name]  # the chain failed before it
 
     def _pass_on(self, request: StagedRequest, chain: StageChain, ended: CallEnded) -> None:
         """Sends the value of a chain's last stage to all that need it."""
