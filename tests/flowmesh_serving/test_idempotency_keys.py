@@ -229,6 +229,26 @@ async def test_the_keys_of_a_tenant_are_its_own(tmp_path: Path) -> None:
             assert json.loads((await clients.ask(token=token))[2]) == tenant
 
 
+async def test_a_router_that_was_started_again_computes_again_with_the_same_seed(
+    tmp_path: Path,
+) -> None:
+    seeds, ids = [], []
+    for life in ("first", "second"):
+        folder = tmp_path / life
+        folder.mkdir()
+        async with calls(folder) as clients:
+            asking = clients.ask()
+            call = await clients.hub.call()
+            clients.hub.say(CallEnded(call.call_id, "ok", body=b"{}"))
+            await asking
+            seeds.append(call.seed)
+            ids.append(call.call_id)
+            replies = clients.stack.router._replies
+    assert seeds[0] == seeds[1]
+    assert ids[0] != ids[1]
+    assert (replies._size, replies._expiry) == (0, None), "nothing stays behind a router that ends"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_where_the_first_client_is_gone_one_of_the_others_is_computed(
     tmp_path: Path, stream: bool

@@ -220,6 +220,7 @@ class IdempotentReplies:
         self.keep(())
         if self._expiry is not None:
             self._expiry.cancel()
+            self._expiry = None
 
     @staticmethod
     async def _answer_of(entry: _Open, until_s: float) -> WholeResponse | OpenAiError | None:
