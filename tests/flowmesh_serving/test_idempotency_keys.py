@@ -38,9 +38,9 @@ from flowmesh_core.protocol.serving import (
     StageValue,
 )
 from flowmesh_serving.errors import lost_replica
+from flowmesh_serving.http import idempotent_replies
+from flowmesh_serving.http.idempotent_replies import IdempotentReplies
 from flowmesh_serving.http.whole_response import WholeResponse
-from flowmesh_serving.requests import idempotent_replies
-from flowmesh_serving.requests.idempotent_replies import IdempotentReplies
 from flowmesh_serving.service_table import Caller
 
 CHAT = "/v1/chat/completions"

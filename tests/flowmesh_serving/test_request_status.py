@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -404,17 +405,21 @@ async def test_a_flood_forgets_the_requests_of_its_tenant_only(tmp_path: Path) -
 async def test_questions_of_a_flood_of_clients_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("flowmesh_serving.stages.stage_questions.QUESTIONS_MAX", 3)
+    monkeypatch.setattr("flowmesh_serving.stages.stage_questions.STATUS_MAX", 3)
+    monkeypatch.setattr("flowmesh_serving.stages.stage_questions._WITHIN_S", 30.0)
     async with staged(tmp_path) as (http, hub):
         asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
         run = await hub._next(RunStages)
         showing = [asyncio.create_task(http.status(run.request_id, STAGED)) for _ in range(9)]
-        numbers = [(await hub._next(AskStages)).number for _ in range(1)]
-        found = await asyncio.gather(*showing)
-        assert all(s["state"] == "unknown" for f in found for s in f["stages"])
-        assert not http.stack.router._status._questions._waiting
-        assert numbers == [1]
-        hub.say(StageReport(1, (StageProgress("one", "running"),)))  # late: ignored
+        await until(lambda: sum(one.done() for one in showing) == 6)
+        questions = http.stack.router._status._questions
+        assert sorted(questions._waiting) == [1, 2, 3]
+        running = (StageProgress("one", "running"),)
+        hub.say(*(StageReport(number, running) for number in (1, 2, 3)))
+        states = [found["stages"][0]["state"] for found in await asyncio.gather(*showing)]
+        assert Counter(states) == {"unknown": 6, "running": 3}
+        assert not questions._waiting
+        hub.say(StageReport(1, running))  # late: ignored
         hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
         assert await asking == (200, {"out": 2})
 

@@ -24,6 +24,7 @@ from flowmesh_serving.errors import (
     outcome_of,
 )
 from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest
 from flowmesh_serving.http.invoke_checks import InvokeChecks
@@ -38,7 +39,6 @@ from flowmesh_serving.http.request_headers import caller_of, timeout_s
 from flowmesh_serving.http.stage_answer import StageAnswer
 from flowmesh_serving.http.whole_response import EVENTS, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
-from flowmesh_serving.requests.idempotent_replies import IdempotentReplies, Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable

@@ -10,9 +10,9 @@ from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import Piece, StageFailed
 from flowmesh_serving.errors import CANCELLED, outcome_of, reply_impossible
+from flowmesh_serving.http.idempotent_replies import Turn
 from flowmesh_serving.http.reply_formats import ReplyFormat
 from flowmesh_serving.http.whole_response import EVENTS, WholeResponse
-from flowmesh_serving.requests.idempotent_replies import Turn
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.stages.stage_events import (
     StageReply,

@@ -26,13 +26,13 @@ from flowmesh_serving.errors import (
     request_cancelled,
 )
 from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.idempotent_replies import KEY_HEADER
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.http.whole_requests import WholeRequest
 from flowmesh_serving.http.whole_response import EVENTS, WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
-from flowmesh_serving.requests.idempotent_replies import KEY_HEADER
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.stage_events import reply_of

@@ -68,7 +68,7 @@ class RequestRecord:
             self.outcome, self.code, self.ended_s = outcome, code, time.time()
 
     def settle(self) -> None:
-        """Lets nobody cancel the request any more: its answer is complete, and leaves."""
+        """Ends the time in which the request can be cancelled: its answer is complete."""
         self.abort = None
 
 

@@ -21,6 +21,7 @@ from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.control_client import ControlClient
 from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
+from flowmesh_serving.http.idempotent_replies import IdempotentReplies
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.invoke_checks import InvokeChecks
@@ -33,7 +34,6 @@ from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.list_order import ListOrder
 from flowmesh_serving.metrics import RouterMetrics
-from flowmesh_serving.requests.idempotent_replies import IdempotentReplies
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings

@@ -1,4 +1,4 @@
-"""Asks hubs how far a request is, when somebody asks the router: no request says so by itself."""
+"""Asks hubs how far a request is, where a client asks, or spans are sent; else hubs say nothing."""
 
 import asyncio
 import math
