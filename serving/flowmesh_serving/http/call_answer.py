@@ -21,14 +21,13 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.idempotent_replies import Turn
 from flowmesh_serving.http.slow_client import SlowClientTimer
-from flowmesh_serving.http.whole_response import EVENTS, WholeResponse
+from flowmesh_serving.http.whole_response import EVENT_STREAM, WholeResponse
 from flowmesh_serving.metrics import ServiceMetrics
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 
 _MS = 1000
 _HUB_GRACE_S = 1.0
 _SLOW = "client-slow"
-_EVENTS = f"{EVENTS}; charset=utf-8"
 
 
 class CallAnswer:
@@ -98,7 +97,7 @@ class CallAnswer:
     async def _stream(self, pending: PendingCall, first: Piece) -> tuple[web.StreamResponse, str]:
         response = web.StreamResponse(
             headers={
-                "Content-Type": _EVENTS,
+                "Content-Type": EVENT_STREAM,
                 "Cache-Control": "no-cache",
                 **dict(self._record.headers),
             }
@@ -118,7 +117,7 @@ class CallAnswer:
         self._count(ended)
         self._count_token_times(ended, time.monotonic() - began_s)
         if ended.outcome == OK:
-            reply = WholeResponse(b"", headers=self._record.headers, content_type=_EVENTS)
+            reply = WholeResponse(b"", headers=self._record.headers, content_type=EVENT_STREAM)
             self._turn.answer(reply, is_complete=True)
         with contextlib.suppress(ConnectionError):
             if ended.outcome != OK:

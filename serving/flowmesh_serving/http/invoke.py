@@ -45,8 +45,6 @@ from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
 
 _OK, _REFUSED = "ok", "refused"
-_SLOW = "client-slow"
-_EVENTS = f"{EVENTS}; charset=utf-8"
 _HUB_GRACE_S = 1.0
 _MS = 1000
 

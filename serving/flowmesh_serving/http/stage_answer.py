@@ -12,7 +12,7 @@ from flowmesh_core.protocol.serving import Piece, StageFailed
 from flowmesh_serving.errors import CANCELLED, outcome_of, reply_impossible
 from flowmesh_serving.http.idempotent_replies import Turn
 from flowmesh_serving.http.reply_formats import ReplyFormat
-from flowmesh_serving.http.whole_response import EVENTS, WholeResponse
+from flowmesh_serving.http.whole_response import EVENT_STREAM, WholeResponse
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 from flowmesh_serving.stages.stage_events import (
     StageReply,
@@ -24,7 +24,6 @@ from flowmesh_serving.stages.stage_failures import error_of
 from flowmesh_serving.stages.staged_requests import Event, PendingRequest, StagedRequests
 
 _OK, _SLOW = "ok", "client-slow"
-_EVENTS = f"{EVENTS}; charset=utf-8"
 
 
 class StageAnswer:
@@ -80,7 +79,7 @@ class StageAnswer:
         self._record.release = self._pending.release
         response = web.StreamResponse(
             headers={
-                "Content-Type": _EVENTS,
+                "Content-Type": EVENT_STREAM,
                 "Cache-Control": "no-cache",
                 **dict(self._record.headers),
             }
@@ -128,7 +127,7 @@ class StageAnswer:
         self._record.settle()
         last = self._form.last(reply)
         self._turn.record(last)
-        whole = WholeResponse(b"", headers=self._record.headers, content_type=_EVENTS)
+        whole = WholeResponse(b"", headers=self._record.headers, content_type=EVENT_STREAM)
         self._turn.answer(whole, is_complete=True)
         await response.write(last)
 

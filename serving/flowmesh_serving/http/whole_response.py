@@ -12,6 +12,7 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_serving.errors import RETRY_AFTER_S, error_body
 
 JSON, EVENTS = "application/json", "text/event-stream"
+EVENT_STREAM = f"{EVENTS}; charset=utf-8"
 _OK = 200
 _REASONS = {known.value: known.phrase for known in HTTPStatus}
 _SERVER = f"Server: {SERVER_SOFTWARE}\r\n\r\n"
