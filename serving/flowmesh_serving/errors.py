@@ -17,7 +17,13 @@ _LOST, _DEADLINE = "replica_lost", "deadline_exceeded"
 _CODES_OF_FAILURES = frozenset({_LOST, _DEADLINE})
 """Of calls that a replica had begun."""
 _FAILED, _REFUSED, _INVALID = "failed", "refused", "invalid"
+CANCELLED = "cancelled"
+_CANCELLED_CODE = "request_cancelled"
 _TOO_MANY, _SERVER_ERRORS = 429, 500
+
+
+UNREFUSED = frozenset({_FAILED, CANCELLED})
+"""Outcomes of requests that ended with an error and were not refused."""
 
 
 def outcome_of(error: OpenAiError, *, had_begun: bool = False) -> str:
@@ -27,6 +33,8 @@ def outcome_of(error: OpenAiError, *, had_begun: bool = False) -> str:
         error: of the router.
         had_begun: whether its stages had begun; then it has failed, whatever the error.
     """
+    if error.code == _CANCELLED_CODE:
+        return CANCELLED
     if had_begun or error.code in _CODES_OF_FAILURES:
         return _FAILED
     is_callers = error.status < _SERVER_ERRORS and error.status != _TOO_MANY
@@ -132,6 +140,36 @@ def unknown_service(service: str) -> OpenAiError:
         " to it.",
         code="service_not_found",
         status=404,
+    )
+
+
+def unknown_request(request_id: str) -> OpenAiError:
+    """Returns the error of a request that this router does not know, or another tenant sent."""
+    return OpenAiError(
+        f"There is no request '{request_id[:80]}' of your namespace at this service that this"
+        " router knows: it has those in flight that came to it, and the last that have ended since"
+        " it was started. Other routers have their own.",
+        code="request_not_found",
+        status=404,
+    )
+
+
+def request_cancelled() -> OpenAiError:
+    """Returns the error of a request that its id was used to cancel.
+
+    No status of HTTP says so; clients send no request again that ended with this one.
+    """
+    return OpenAiError("The request was cancelled.", code=_CANCELLED_CODE, status=499)
+
+
+def key_reused() -> OpenAiError:
+    """Returns the error of an idempotency key that another request has used."""
+    return OpenAiError(
+        "This Idempotency-Key was used for another request: expected the same path, body and"
+        " Accept header, byte by byte. Use a new key for a new request.",
+        param="Idempotency-Key",
+        code="idempotency_key_reused",
+        status=422,
     )
 
 
@@ -257,6 +295,16 @@ def reply_impossible(problem: FlowMeshError) -> OpenAiError:
     """Returns the error where a reply cannot be made of the values of stages."""
     return OpenAiError(
         f"The reply cannot be made: {problem}", type=_SERVER_ERROR, code="reply", status=500
+    )
+
+
+def answer_no_text(field: str) -> OpenAiError:
+    """Returns the error of a reply whose answer to a chat has another type."""
+    return OpenAiError(
+        f"The reply cannot be made: the value of reply.{field} is not a text.",
+        type=_SERVER_ERROR,
+        code="reply",
+        status=500,
     )
 
 

@@ -127,9 +127,13 @@ def namespace_of(entry: ServiceEntry) -> str:
 def _models(entries: tuple[ServiceEntry, ...]) -> dict[str, dict[str, ServiceEntry]]:
     """Returns services by namespace and model; of several with one model, the oldest.
 
-    A service without stages comes before one with them, which answers no requests of OpenAI's API.
+    One that answers requests of OpenAI's API comes before one with stages that does not.
     """
     found: dict[str, dict[str, ServiceEntry]] = {}
-    for entry in sorted(entries, key=lambda e: (e.graph is not None, e.created_s, e.service)):
+    for entry in sorted(entries, key=lambda e: (not _answers_openai(e), e.created_s, e.service)):
         found.setdefault(namespace_of(entry), {}).setdefault(entry.model, entry)
     return found
+
+
+def _answers_openai(entry: ServiceEntry) -> bool:
+    return entry.graph is None or entry.chat is not None

@@ -72,6 +72,19 @@ def composed(client: openai.OpenAI, rows: list[dict[str, Any]]) -> dict[str, Any
     return {"text": answer.choices[0].message.content, "sources": chosen["rows"]}
 
 
+def chatted(client: openai.OpenAI) -> str:
+    """Returns the answer of the example as a chat model, which is the same streamed or not."""
+    asked: dict[str, Any] = {
+        "model": "ask-docs",
+        "messages": [{"role": "user", "content": QUESTION}],
+    }
+    whole = client.chat.completions.create(**asked).choices[0].message.content
+    with client.chat.completions.create(**asked, stream=True) as stream:
+        streamed = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+    assert streamed == whole
+    return streamed
+
+
 @pytest.mark.nightly
 @pytest.mark.model
 def test_the_example_answers_as_its_parts_do(folder: Path) -> None:
@@ -116,6 +129,8 @@ def test_the_example_answers_as_its_parts_do(folder: Path) -> None:
         assert "".join(piece["text"] for piece in pieces) == wanted["text"]
         assert last == wanted
         assert len(pieces) > 1
+        with openai.OpenAI(base_url=found["url"], api_key=found["tokens"]["ask-docs"]) as client:
+            assert chatted(client) == wanted["text"]
         serving.process.send_signal(signal.SIGINT)
         assert serving.end() == ExitCode.OK
 

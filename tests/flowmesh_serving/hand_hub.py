@@ -61,12 +61,12 @@ class HandHub:
 
 @contextlib.asynccontextmanager
 async def hand_hub(
-    folder: Path, *loads: ReplicaLoad, worker: str = "by-hand"
+    folder: Path, *loads: ReplicaLoad, worker: str = "by-hand", reports_stages: bool = False
 ) -> AsyncIterator[HandHub]:
     """Yields a hub that has said hello with these replicas."""
     reader, writer = await asyncio.open_unix_connection(str(folder / "hubs"))
     hub = HandHub(reader, writer)
-    hub.say(HubHello(SERVING_VERSION, worker, "i", loads))
+    hub.say(HubHello(SERVING_VERSION, worker, "i", loads, reports_stages=reports_stages))
     try:
         yield hub
     finally:

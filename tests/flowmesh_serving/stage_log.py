@@ -117,8 +117,8 @@ class RecordedReplicas(ReplicaTable):
 class RecordedRequests(StagedRequests):
     """The requests of a router that keeps a log."""
 
-    def __init__(self, replicas: ReplicaTable) -> None:
-        super().__init__(replicas)
+    def __init__(self, replicas: ReplicaTable, traces: None = None) -> None:
+        super().__init__(replicas, traces)
         assert isinstance(replicas, RecordedReplicas)
         self.log = replicas.log
         self.log.peers = self._peers

@@ -107,13 +107,15 @@ class Embedded:
 
     async def _call(self, call: CallArrived) -> None:
         asked = ServiceCall(call.call_id, "", call.path, "m", b"", False, 1000, call.tenant, seed=1)
+        pending = self.calls.begin(call.service, asked, 60.0, call.key)
         try:
-            pending, reply = await self.calls.begin(call.service, asked, 60.0, call.key)
+            reply = await self.calls.first(pending)
         except OpenAiError as error:
             self.sent.append(RefuseCall(call.call_id, error.code or ""))
             return
+        finally:
+            self.calls.end(pending)
         assert isinstance(reply, CallEnded)
-        self.calls.end(pending)
         self.sent.append(AnswerCall(call.call_id, reply.outcome))
 
     def _link(self, hub: str) -> Link:

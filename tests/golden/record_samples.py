@@ -82,7 +82,7 @@ from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.published_parts import PublishedPart
 from flowmesh_core.metrics.counters import UsageRow, UsageShare
 from flowmesh_core.protocol.results import ActionResult, Bill, PartProvenance, Provenance
-from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken
+from flowmesh_core.protocol.router_services import ChatFields, ServiceEntry, ServiceToken
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import ServiceGraph, Stage
@@ -461,6 +461,7 @@ _ENTRY = ServiceEntry(
     request_schema={"type": "object"},
     miss_rate=0.05,
     keys={"search": "request.user"},
+    chat=ChatFields(question="question", answer="text"),
 )
 _COMPONENT = ComponentPlan(
     name="llm",

@@ -67,6 +67,7 @@ TO_ROUTER: dict[str, Any] = {
         incarnation="0a",
         replicas=(_LOAD,),
         peer="0a",
+        reports_stages=True,
     ),
     "link renewed": serving.LinkRenewed(certificate="PEM"),
     "loads": serving.ReplicaLoads(
@@ -85,6 +86,7 @@ TO_ROUTER: dict[str, Any] = {
         tokens_out=8,
         value=serving.PassedValue(data=b"[1]", number=3, path=()),
         step=2,
+        times=((0.25, 0.5),),
     ),
     "call refused": serving.CallRefused(call_id="c1", reason="full"),
     "pong": serving.Pong(),
@@ -96,6 +98,14 @@ TO_ROUTER: dict[str, Any] = {
         outcome="failed",
         status=400,
         body=b"{}",
+    ),
+    "stage report": serving.StageReport(
+        number=3,
+        stages=(
+            serving.StageProgress(
+                stage="best", state="ended", age_s=0.75, queue_s=0.25, compute_s=0.5
+            ),
+        ),
     ),
 }
 FROM_ROUTER: dict[str, Any] = {
@@ -117,11 +127,13 @@ FROM_ROUTER: dict[str, Any] = {
         seed=5,
         stream=True,
         peers={"w-2": serving.PeerAddress(socket="0b", key="0c")},
+        timed=True,
     ),
     "stage value": serving.StageValue(
         request_id="q1", version=2, stage="best", source="hits", data=b"[1]"
     ),
     "end request": serving.EndRequest(request_id="q1"),
+    "ask stages": serving.AskStages(number=3, request_id="q1"),
 }
 TO_CALL_HOST: dict[str, Any] = {
     "component call": serving.ComponentCall(
@@ -149,6 +161,7 @@ TO_CALL_HOST: dict[str, Any] = {
             ),
         ),
         timing=StageTiming(target_s=0.5, visits=2, rest_s=0.25),
+        timed=True,
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
 }

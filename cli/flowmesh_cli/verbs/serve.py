@@ -143,7 +143,7 @@ class _Serving:
             if model in found.invoke:
                 self._terminal.text(f"service   {offer.entry.service}")
                 self._terminal.text(f"url       {found.invoke[model]}")
-            else:
+            if model not in found.invoke or offer.entry.chat is not None:
                 self._terminal.text(f"model     {model}")
                 self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")

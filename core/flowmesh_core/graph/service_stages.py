@@ -14,6 +14,7 @@ from flowmesh_core.graph.engine_stages import (
     check_engine_stage,
     engine_fields,
 )
+from flowmesh_core.graph.service_chats import check_chat, refuse_chat
 from flowmesh_core.graph.service_groups import check_affinity
 from flowmesh_core.graph.service_keys import check_keys, refuse_keys
 from flowmesh_core.graph.service_requests import check_request_schema
@@ -54,6 +55,7 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
             report(("spec", "request", "schema"), text)
         _require_one_engine(spec, report)
         refuse_keys(spec, report)
+        refuse_chat(spec, report)
         return None
     found = _Problems(report)
     stages: dict[str, Stage] = {}
@@ -78,7 +80,9 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         found.add(_STAGES, f"stages wait for each other: {' -> '.join(cycle)}")
     if found.count:
         return None
-    return ServiceGraph(tuple(stages[name] for name in ordered), dict(spec.reply))
+    graph = ServiceGraph(tuple(stages[name] for name in ordered), dict(spec.reply))
+    check_chat(spec, graph, found.add)
+    return None if found.count else graph
 
 
 class _Problems:

@@ -29,10 +29,11 @@ def prompt_texts(request: OpenAiRequest) -> Iterator[str]:
             yield orjson.dumps(tool).decode()
         for message in body["messages"]:
             yield message["role"]
-            yield from _contents(message.get("content"))
+            yield from texts_of(message.get("content"))
 
 
-def _contents(content: Any) -> Iterator[str]:
+def texts_of(content: Any) -> Iterator[str]:
+    """Yields the texts of a message's content, which was checked."""
     if isinstance(content, str):
         yield content
     for part in content if isinstance(content, list) else ():

@@ -34,6 +34,18 @@ class ServiceToken(msgspec.Struct, frozen=True, omit_defaults=True):
     expires_s: float = 0.0
 
 
+class ChatFields(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How chats ask a service with stages.
+
+    Attributes:
+        question: the field of its request that gets the last message of the user.
+        answer: the field of its reply that answers.
+    """
+
+    question: str
+    answer: str
+
+
 class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     """A service.
 
@@ -57,6 +69,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         miss_rate: the share of requests that may take longer than ``slo_s``.
         keys: of components that have one, the field of a request that their replica is chosen by,
             such as ``request.user``.
+        chat: of a service with stages that is offered as a chat model; None for others.
     """
 
     service: str
@@ -76,6 +89,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     request_schema: dict[str, Any] = {}
     miss_rate: float = 0.01
     keys: dict[str, str] = {}
+    chat: ChatFields | None = None
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

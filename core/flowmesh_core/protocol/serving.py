@@ -4,9 +4,9 @@ A hub connects to every router and to the engine hosts of its worker's replicas.
 hub, host; its pieces and its end come back the same way::
 
     hub -> router    HubHello, LinkRenewed, ReplicaLoads, Piece, CallEnded, CallRefused, Pong,
-                     StageValue, StageFailed
+                     StageValue, StageFailed, StageReport
     router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping,
-                     UseGraph, RunStages, StageValue, EndRequest
+                     UseGraph, RunStages, StageValue, EndRequest, AskStages
     hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
     host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
     hub -> hub       PeerHello, PeerValue; back PeerWelcome, PeerRefused
@@ -53,6 +53,8 @@ LOST = "lost"
 """The replica's host or hub ended; nothing is known of the call."""
 FULL = "full"
 UNKNOWN_REPLICA = "unknown-replica"
+
+STAGE_QUEUED, STAGE_RUNNING, STAGE_ENDED = "queued", "running", "ended"
 
 
 class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
@@ -137,6 +139,7 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
         replicas: all that take calls.
         peer: name of the socket where it takes values of other hubs, in the folder ``peers`` beside
             the router's own, or ``tls:`` and a port; empty where it takes none.
+        reports_stages: whether it answers ``AskStages``; hubs of older releases do not.
     """
 
     version: int
@@ -144,6 +147,7 @@ class HubHello(msgspec.Struct, frozen=True, array_like=True, tag="hub-hello"):
     incarnation: str
     replicas: tuple[ReplicaLoad, ...]
     peer: str = ""
+    reports_stages: bool = False
 
 
 class LinkRenewed(msgspec.Struct, frozen=True, array_like=True, tag="link-renewed"):
@@ -262,6 +266,8 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
         tokens_out: generated tokens.
         value: of a component's call that wanted one; empty where ``body`` is the value.
         step: which call of a chain ended it, from 0; see ``ComponentCall.then``.
+        times: seconds that it waited and ran at its worker, of each call of a chain up to that one;
+            none where it was not measured.
     """
 
     call_id: str
@@ -272,6 +278,7 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
     tokens_out: int = 0
     value: "PassedValue | None" = None
     step: int = 0
+    times: tuple[tuple[float, float], ...] = ()
 
 
 class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
@@ -324,6 +331,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
         stream: whether the answer of the stage that streams is wanted as it is made.
         peers: the hubs of the route's other workers, by worker; the router relays values to those
             that it does not name.
+        timed: whether the router will ask what its stages took.
     """
 
     request_id: str
@@ -336,6 +344,7 @@ class RunStages(msgspec.Struct, frozen=True, array_like=True, tag="stages"):
     seed: int
     stream: bool = False
     peers: dict[str, PeerAddress] = {}
+    timed: bool = False
 
 
 class StageValue(msgspec.Struct, frozen=True, array_like=True, tag="value"):
@@ -376,6 +385,48 @@ class EndRequest(msgspec.Struct, frozen=True, array_like=True, tag="end-request"
     """A request has ended, or is not wanted: its stages are aborted and its values freed."""
 
     request_id: str
+
+
+class AskStages(msgspec.Struct, frozen=True, array_like=True, tag="ask-stages"):
+    """How far is a request, or a call, at this hub?
+
+    Attributes:
+        number: of the question; the answer has it, too.
+    """
+
+    number: int
+    request_id: str
+
+
+class StageProgress(msgspec.Struct, frozen=True, array_like=True):
+    """How far a stage of a request is.
+
+    Attributes:
+        stage: its name; empty for a call to a service without stages.
+        state: ``STAGE_QUEUED``, ``STAGE_RUNNING`` or ``STAGE_ENDED``. Stages that one host runs
+            after each other are in one state until the last has ended.
+        age_s: seconds since its call came to the worker.
+        queue_s: seconds that it waited there; 0 before its end, and where they were not measured.
+        compute_s: seconds that it ran, likewise.
+    """
+
+    stage: str
+    state: str
+    age_s: float = 0.0
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+
+
+class StageReport(msgspec.Struct, frozen=True, array_like=True, tag="stage-report"):
+    """The answer to ``AskStages``.
+
+    Attributes:
+        number: of the question.
+        stages: that have begun at this hub; none where it does not have the request.
+    """
+
+    number: int
+    stages: tuple[StageProgress, ...]
 
 
 class StoredInput(msgspec.Struct, frozen=True, array_like=True):
@@ -423,6 +474,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
         then: calls that the host runs after this one, each with the value of the one before. The
             chain has this call's id, and ends with its last call or the first that fails.
         timing: what it may take.
+        timed: whether its end says what it took.
     """
 
     call_id: str
@@ -438,6 +490,7 @@ class ComponentCall(msgspec.Struct, frozen=True, array_like=True, tag="component
     wants_value: bool = False
     then: "tuple[ComponentCall, ...]" = ()
     timing: StageTiming = UNTIMED
+    timed: bool = False
 
 
 class ForgetValues(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
@@ -519,6 +572,7 @@ ToRouter = (
     | Pong
     | StageValue
     | StageFailed
+    | StageReport
 )
 FromRouter = (
     RouterWelcome
@@ -531,6 +585,7 @@ FromRouter = (
     | RunStages
     | StageValue
     | EndRequest
+    | AskStages
 )
 ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
 ToPeer = PeerHello | PeerValue

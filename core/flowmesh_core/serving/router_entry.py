@@ -3,9 +3,9 @@
 Made by the control plane of a cluster for each release, and by ``fmesh serve`` for its own router.
 """
 
-from flowmesh_core.protocol.router_services import DEFAULT_TIMEOUT_S, ServiceEntry
+from flowmesh_core.protocol.router_services import DEFAULT_TIMEOUT_S, ChatFields, ServiceEntry
 from flowmesh_core.spec.quantities import byte_count, seconds
-from flowmesh_core.spec.service import FlowMeshService
+from flowmesh_core.spec.service import FlowMeshService, OpenAiSpec
 from flowmesh_core.stages.service_graph import ServiceGraph
 
 
@@ -37,4 +37,12 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
         request_schema=spec.request.schema_,
         miss_rate=slo.miss_rate,
         keys={name: one.key for name, one in spec.components.items() if one.key},
+        chat=_chat(spec.openai),
     )
+
+
+def _chat(openai: OpenAiSpec | None) -> ChatFields | None:
+    if openai is None:
+        return None
+    question, answer = (text.partition(".")[2].strip() for text in (openai.question, openai.answer))
+    return ChatFields(question, answer)

@@ -242,6 +242,18 @@ class OpenAiSpec(SpecModel):
     model: str = Field(
         min_length=1, max_length=128, description="The model's name in requests and answers."
     )
+    question: str = Field(
+        default="",
+        max_length=KEY_CHARS_MAX,
+        description="Of a service with stages: the field of its request that gets the last user"
+        " message of a chat, such as request.question.",
+    )
+    answer: str = Field(
+        default="",
+        max_length=KEY_CHARS_MAX,
+        description="Of a service with stages: the field of its reply that answers a chat, such as"
+        " reply.text.",
+    )
 
 
 class ServiceSpec(SpecModel):

@@ -55,6 +55,7 @@ class PendingCall:
         unread_bytes: of pieces among them.
         has_begun: whether a piece has come.
         replica: where it is; None before, between two replicas, and after its end.
+        release: of the replica that had it last; empty before the first.
         unreturned: bytes that its client has read and that its host does not know of.
         timer: ends it at its deadline.
     """
@@ -67,6 +68,7 @@ class PendingCall:
     unread_bytes: int = 0
     has_begun: bool = False
     replica: RoutedReplica | None = None
+    release: str = ""
     unreturned: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -100,35 +102,32 @@ class Calls:
         """Calls that have not ended."""
         return len(self._pending)
 
-    async def begin(
-        self, service: str, call: ServiceCall, within_s: float, key: str
-    ) -> tuple[PendingCall, Piece | CallEnded]:
-        """Sends a call to a replica and waits for the first frame of its answer.
+    def find(self, call_id: str) -> PendingCall | None:
+        """Returns a call that has not ended; None for others."""
+        return self._pending.get(call_id)
+
+    def begin(self, service: str, call: ServiceCall, within_s: float, key: str) -> PendingCall:
+        """Begins a call, which the caller must :meth:`end`; :meth:`first` sends it.
 
         Args:
             service: ``namespace/name``.
             call: what is asked.
             within_s: after so many seconds the call ends.
             key: calls with one key go to one replica while it has room; empty for none.
-
-        Returns:
-            The call, which the caller must :meth:`end`, and the frame.
-
-        Raises:
-            OpenAiError: no replica takes the call.
         """
         loop = asyncio.get_running_loop()
         pending = PendingCall(call, service, key, loop.time() + call.budget_ms / _MS)
         self._pending[call.call_id] = pending
         late = CallEnded(call.call_id, DEADLINE)
         pending.timer = loop.call_later(within_s, pending.replies.put, late)
-        try:
-            return pending, await self._first_reply(pending)
-        except BaseException:
-            self.end(pending)
-            raise
+        return pending
 
-    async def _first_reply(self, pending: PendingCall) -> Piece | CallEnded:
+    async def first(self, pending: PendingCall) -> Piece | CallEnded:
+        """Sends a call to a replica and returns the first frame of its answer.
+
+        Raises:
+            OpenAiError: no replica takes the call.
+        """
         full: set[str] = set()
         reply: Reply | None = None
         for _ in range(TRIES):
@@ -177,7 +176,7 @@ class Calls:
     @staticmethod
     def _send(pending: PendingCall, replica: RoutedReplica) -> None:
         """Sends a call, with what is left of its budget."""
-        pending.replica = replica
+        pending.replica, pending.release = replica, replica.release
         replica.candidate.own += 1
         left_s = pending.deadline_s - asyncio.get_running_loop().time()
         call = msgspec.structs.replace(

@@ -30,7 +30,17 @@ class RoutedReplica:
     @property
     def component(self) -> str:
         """The component, by the name that the control plane gave the replica."""
-        return self.candidate.replica_id.removeprefix(f"{self.load.service}/").partition("/")[0]
+        return self._names()[0]
+
+    @property
+    def release(self) -> str:
+        """The release, by that name; empty for a name without one."""
+        return self._names()[1]
+
+    def _names(self) -> tuple[str, str]:
+        own = self.candidate.replica_id.removeprefix(f"{self.load.service}/")
+        component, _, rest = own.partition("/")
+        return component, rest.partition("/")[0]
 
 
 @dataclass(slots=True)

@@ -17,8 +17,6 @@ from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.staged_requests import UNROUTED
 
-EVENTS = "text/event-stream"
-REQUEST_ID = "X-Flowmesh-Request"
 _MS = 1000
 _bodies = msgspec.json.Decoder(dict)
 
@@ -27,11 +25,25 @@ class InvokeChecks:
     """The checks of ``:invoke``."""
 
     def __init__(
-        self, services: ServiceTable, admission: ServiceAdmission, limits: HttpLimits
+        self,
+        services: ServiceTable,
+        admission: ServiceAdmission,
+        limits: HttpLimits,
+        *,
+        timed: bool,
     ) -> None:
+        """Checks requests.
+
+        Args:
+            services: that take them.
+            admission: of their callers.
+            limits: of their bodies.
+            timed: whether hubs say what stages take, for spans.
+        """
         self._services = services
         self._admission = admission
         self._limits = limits
+        self._timed = timed
 
     def graph(self, service: str, caller: Caller) -> LoadedGraph:
         """Returns the stages of a service.
@@ -96,11 +108,23 @@ class InvokeChecks:
                 raise missing_field(name)
         return fields
 
-    @staticmethod
     def run(
-        headers: Mapping[str, str], caller: Caller, body: bytes, waited_s: float = 0.0
+        self,
+        headers: Mapping[str, str],
+        caller: Caller,
+        body: bytes,
+        waited_s: float = 0.0,
+        *,
+        stream: bool = False,
     ) -> RunStages:
-        """Returns what hubs get of a request, which has waited so long.
+        """Returns what hubs get of a request.
+
+        Args:
+            headers: of the request.
+            caller: who sends it.
+            body: the service's request.
+            waited_s: what it has waited of its time.
+            stream: whether the answer is wanted as it is made.
 
         Raises:
             OpenAiError: its timeout is not a number.
@@ -114,5 +138,6 @@ class InvokeChecks:
             slo_ms=int(caller.service.slo_s * _MS),
             tenant=caller.namespace,
             seed=seed(headers, caller),
-            stream=EVENTS in headers.get("Accept", ""),
+            stream=stream,
+            timed=self._timed,
         )

@@ -17,18 +17,23 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import DEADLINE, Piece, StageFailed
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.errors import (
+    CANCELLED,
     NO_REPLICA,
+    UNREFUSED,
     internal_error,
     outcome_of,
     reply_impossible,
+    request_cancelled,
 )
 from flowmesh_serving.http.connections import Connections
+from flowmesh_serving.http.idempotent_replies import KEY_HEADER
 from flowmesh_serving.http.in_flight import InFlightRequests
-from flowmesh_serving.http.invoke_checks import EVENTS, REQUEST_ID, InvokeChecks
+from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.http.whole_requests import WholeRequest
-from flowmesh_serving.http.whole_response import WholeResponse, refusal_of
+from flowmesh_serving.http.whole_response import EVENTS, WholeResponse, refusal_of
 from flowmesh_serving.metrics import RouterMetrics, ServiceMetrics
+from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.stage_events import reply_of
 from flowmesh_serving.stages.stage_failures import error_of
@@ -37,7 +42,9 @@ from flowmesh_serving.stages.staged_requests import Event, PendingRequest, Stage
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OK, _CANCELLED, _FAILED, _REFUSED = "ok", "cancelled", "failed", "refused"
+    from flowmesh_serving.requests.request_record import RequestRecord
+
+_OK, _REFUSED = "ok", "refused"
 _HUB_GRACE_S = 1.0
 _MS = 1000
 _encoder = msgspec.json.Encoder()
@@ -55,6 +62,7 @@ class WholeInvocations:
         in_flight: InFlightRequests,
         connections: Connections,
         metrics: RouterMetrics,
+        requests: RequestTable,
     ) -> None:
         self.services = services
         self.staged = staged
@@ -62,6 +70,7 @@ class WholeInvocations:
         self.in_flight = in_flight
         self.connections = connections
         self.metrics = metrics
+        self.requests = requests
 
     def takes(self, message: RawRequestMessage, size: int) -> bool:
         """See ``WholeRequestHandler.takes``."""
@@ -70,6 +79,7 @@ class WholeInvocations:
             service is not None
             and message.method == "POST"
             and EVENTS not in message.headers.get("Accept", "")
+            and KEY_HEADER not in message.headers  # it may have to wait
             and self.services.requests.is_immediate(service, size)
         )
 
@@ -89,6 +99,7 @@ class _Invocation:
         "_metrics",
         "_outcome",
         "_pending",
+        "_record",
         "_request",
         "_router",
         "_timer",
@@ -102,6 +113,7 @@ class _Invocation:
         self._metrics: ServiceMetrics | None = None
         self._caller: Caller | None = None
         self._pending: PendingRequest | None = None
+        self._record: RequestRecord | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> bool:
@@ -137,13 +149,18 @@ class _Invocation:
         router, body = self._router, self._request.body
         self._fields: Mapping[str, Any] = router.checks.fields(body, caller, graph)
         router.services.requests.check_now(service, self._fields, len(body))
-        self._outcome = _CANCELLED
+        self._outcome = CANCELLED
         run = router.checks.run(self._request.headers, caller, body)
+        path = self._request.path
+        self._record = router.requests.begin(run.request_id, caller, path, self._cancel)
         keys = graph.keys_of(self._fields)
         self._pending = router.staged.begin(service, graph, run, self._receive, keys)
         self._request.on_gone = self._end
         within_s = run.budget_ms / _MS + _HUB_GRACE_S
         self._timer = asyncio.get_running_loop().call_later(within_s, self._late)
+
+    def _cancel(self) -> None:
+        self._refuse(request_cancelled())
 
     def _late(self) -> None:
         assert self._pending is not None
@@ -166,20 +183,19 @@ class _Invocation:
             _log.exception("a request failed")
             self._refuse(internal_error())
             return
-        request_id = self._pending.request_id
         self._outcome = _OK
-        self._end()
-        self._request.answer(WholeResponse(body, header=(REQUEST_ID, request_id)))
+        headers = self._end()
+        self._request.answer(WholeResponse(body, headers=headers))
 
     def _refuse(self, error: OpenAiError) -> None:
-        self._outcome = outcome_of(error, had_begun=self._outcome == _CANCELLED)
-        if self._outcome != _FAILED:
+        self._outcome = outcome_of(error, had_begun=self._outcome == CANCELLED)
+        if self._outcome not in UNREFUSED:
             self._router.metrics.refused.labels(error.code or "invalid").inc()
-        self._end()
-        self._request.answer(refusal_of(error))
+        headers = self._end(error)
+        self._request.answer(refusal_of(error, headers))
 
-    def _end(self) -> None:
-        """Frees what the request has, and counts it."""
+    def _end(self, error: OpenAiError | None = None) -> tuple[tuple[str, str], ...]:
+        """Frees what the request has, and counts it; returns what its response says of it."""
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, None
@@ -193,3 +209,12 @@ class _Invocation:
             metrics.leave()
         if metrics is not None:
             metrics.count(self._outcome, time.monotonic() - self._began_s)
+        record = self._record
+        if record is None:
+            return ()
+        if pending is not None and pending.trace is not None:
+            took_s, request = time.monotonic() - self._began_s, self._request
+            pending.trace.end(request.path, request.headers, self._outcome, took_s)
+        record.release = "" if pending is None else pending.release
+        self._router.requests.end(record, self._outcome, error)
+        return record.headers

@@ -39,6 +39,7 @@ from flowmesh_core.protocol.serving import (
     RouterRefused,
     RouterWelcome,
     StageFailed,
+    StageReport,
     StageValue,
     ToRouter,
     UseGraph,
@@ -81,7 +82,7 @@ class Defect(Enum):
     BREACH = "breach"
 
 
-FromHubCall = Piece | CallEnded | CallRefused | StageValue | StageFailed
+FromHubCall = Piece | CallEnded | CallRefused | StageValue | StageFailed | StageReport
 
 
 class HubListener(Protocol):
@@ -108,6 +109,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         incarnation: of its hub's process.
         peer: where it takes values of other hubs, as in ``PeerAddress``; empty where the router
             relays them.
+        reports_stages: whether it says how far requests are, when it is asked.
     """
 
     def __init__(
@@ -134,6 +136,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
             lambda s, send: asyncio.get_running_loop().call_later(s, send),
         )
         self.worker = self.incarnation = self.peer = ""
+        self.reports_stages = False
         self._graphs: dict[str, None] = {}
         self._listener = listener
         self._refused_hubs = refused
@@ -239,6 +242,7 @@ class HubLink(FramedConnection[ToRouter], asyncio.Protocol):
         else:
             self.worker, self.incarnation = hello.worker, hello.incarnation
             self.peer = self._peer_address(hello.peer)
+            self.reports_stages = hello.reports_stages
             self._frame_bytes_max = FRAME_BYTES_MAX
             self.answer(RouterWelcome(SERVING_VERSION))
             self._stop_timer()

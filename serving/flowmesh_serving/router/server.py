@@ -21,17 +21,20 @@ from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.control_client import ControlClient
 from flowmesh_serving.errors import internal_error, response_of
 from flowmesh_serving.http.connections import ConnectionLimits, Connections, RouterRunner
+from flowmesh_serving.http.idempotent_replies import IdempotentReplies
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.invoke import InvokeEndpoint
 from flowmesh_serving.http.invoke_checks import InvokeChecks
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.openai import HttpLimits, OpenAiEndpoints
+from flowmesh_serving.http.request_status import RequestStatusEndpoint
 from flowmesh_serving.http.whole_calls import WholeCalls
 from flowmesh_serving.http.whole_invocations import WholeInvocations
 from flowmesh_serving.links.hub_link import HubLink, RecentLinks, RefusedHubs
 from flowmesh_serving.links.link_verifier import LinkVerifier
 from flowmesh_serving.list_order import ListOrder
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.router.reports import ReportFile, ReportSink, RouterReports
 from flowmesh_serving.router.settings import RouterSettings
 from flowmesh_serving.router.tls_files import TlsFiles
@@ -39,6 +42,8 @@ from flowmesh_serving.service_file import ServiceFile
 from flowmesh_serving.service_table import ServiceTable
 from flowmesh_serving.stages.hub_frames import HubFrames
 from flowmesh_serving.stages.service_admission import ServiceAdmission
+from flowmesh_serving.stages.stage_questions import StageQuestions
+from flowmesh_serving.stages.stage_traces import StageTraces
 from flowmesh_serving.stages.staged_requests import StagedRequests
 
 _REFRESH_EVERY_S = 0.5
@@ -75,7 +80,11 @@ class RouterServer:
         self._order = ListOrder()
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
-        self._staged = StagedRequests(self._replicas)
+        questions = StageQuestions()
+        self._staged = StagedRequests(
+            self._replicas, None if spans is None else StageTraces(spans, questions)
+        )
+        self._requests, self._replies = RequestTable(), IdempotentReplies()
         self._tls = _tls_files(settings)
         self._verifier = LinkVerifier(
             settings.group, None if self._tls is None else self._tls.hub_context
@@ -85,7 +94,9 @@ class RouterServer:
         self._metrics = RouterMetrics((self._calls.route_times, self._staged.route_times))
         self._file = None if settings.services is None else ServiceFile(settings.services)
         self._read_file()
-        self._listener = HubFrames(self._replicas, self._calls, self._staged, self._metrics)
+        self._listener = HubFrames(
+            self._replicas, self._calls, self._staged, questions, self._metrics
+        )
         self._connections = Connections(
             ConnectionLimits(settings.connections_max, settings.header_s, settings.slow_client_s)
         )
@@ -97,18 +108,8 @@ class RouterServer:
             body_bytes=limits.body_bytes,
             body_s=limits.body_s,
         )
-        self._endpoints = OpenAiEndpoints(
-            self._services,
-            self._calls,
-            in_flight,
-            self._connections,
-            limits,
-            self._metrics,
-            users,
-            spans,
-        )
         admission = ServiceAdmission(self._replicas, in_flight.of)
-        checks = InvokeChecks(self._services, admission, limits)
+        checks = InvokeChecks(self._services, admission, limits, timed=spans is not None)
         self._invoke = InvokeEndpoint(
             self._services,
             self._staged,
@@ -119,9 +120,33 @@ class RouterServer:
             limits,
             self._metrics,
             users,
+            self._requests,
+            self._replies,
+        )
+        self._endpoints = OpenAiEndpoints(
+            self._services,
+            self._calls,
+            in_flight,
+            self._connections,
+            limits,
+            self._metrics,
+            users,
+            self._invoke,
+            self._requests,
+            self._replies,
+            spans,
         )
         invocations = WholeInvocations(
-            self._services, self._staged, checks, in_flight, self._connections, self._metrics
+            self._services,
+            self._staged,
+            checks,
+            in_flight,
+            self._connections,
+            self._metrics,
+            self._requests,
+        )
+        self._status = RequestStatusEndpoint(
+            self._services, users, self._requests, self._calls, self._staged, questions
         )
         self._wholes = (invocations, WholeCalls(self._endpoints))
         self._stack = contextlib.AsyncExitStack()
@@ -160,6 +185,7 @@ class RouterServer:
     async def stop(self) -> None:
         """Closes all sockets; requests that have not ended soon are cancelled."""
         await self._stack.aclose()
+        self._replies.close()
 
     async def _serve(self, app: web.Application, port: int, context: ssl.SSLContext | None) -> str:
         runner = RouterRunner(
@@ -206,6 +232,10 @@ class RouterServer:
         for path in ENDPOINTS:
             app.router.add_post(path, self._endpoints.answer)
         app.router.add_post("/v1/services/{namespace}/{name}:invoke", self._invoke.answer)
+        requests = "/v1/services/{namespace}/{name}/requests"
+        app.router.add_get(requests, self._status.show_all)
+        app.router.add_get(f"{requests}/{{id}}", self._status.show)
+        app.router.add_delete(f"{requests}/{{id}}", self._status.cancel)
         app.router.add_get("/v1/models", self._endpoints.models)
         app.router.add_get("/v1/models/{model:.+}", self._endpoints.model)
         if with_probes:
@@ -258,6 +288,8 @@ class RouterServer:
             return
         self._verifier.use(listed.link_authorities, listed.denied_workers)
         self._services.use(listed)
+        self._requests.keep(self._services.names)
+        self._replies.keep(self._services.names)
         self._metrics.use({entry.service: entry for entry in listed.services})
         if self._replicas.placement_changed():
             self._calls.arrivals.happened()

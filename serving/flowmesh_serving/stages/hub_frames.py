@@ -1,10 +1,17 @@
 """Passes the frames of hubs to the calls and to the requests that they are for."""
 
-from flowmesh_core.protocol.serving import Piece, ReplicaLoads, StageFailed, StageValue
+from flowmesh_core.protocol.serving import (
+    Piece,
+    ReplicaLoads,
+    StageFailed,
+    StageReport,
+    StageValue,
+)
 from flowmesh_serving.calls.calls import Calls
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.links.hub_link import Defect, FromHubCall, HubLink
 from flowmesh_serving.metrics import RouterMetrics
+from flowmesh_serving.stages.stage_questions import StageQuestions
 from flowmesh_serving.stages.staged_requests import StagedRequests
 
 
@@ -16,11 +23,13 @@ class HubFrames:
         replicas: ReplicaTable,
         calls: Calls,
         staged: StagedRequests,
+        questions: StageQuestions,
         metrics: RouterMetrics,
     ) -> None:
         self._replicas = replicas
         self._calls = calls
         self._staged = staged
+        self._questions = questions
         self._metrics = metrics
 
     def loads_changed(self, link: HubLink, loads: ReplicaLoads) -> None:
@@ -40,6 +49,8 @@ class HubFrames:
         match message:
             case StageValue() | StageFailed():
                 return self._staged.reply(link, message)
+            case StageReport():
+                return self._questions.reply(link, message)
             case Piece(call_id=call_id) if call_id in self._staged:
                 return self._staged.reply(link, message)
             case _:
@@ -50,3 +61,4 @@ class HubFrames:
         self._replicas.remove(link)
         self._calls.lost(link)
         self._staged.lost(link)
+        self._questions.lost(link)

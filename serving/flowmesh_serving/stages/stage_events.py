@@ -1,7 +1,7 @@
 """What a client of a service with stages gets: the reply, and events of an answer as it is made."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,8 @@ from flowmesh_core.stages.values import REQUEST
 from flowmesh_serving.errors import unreadable_answer
 
 _DATA, _DONE = b"data: ", b"[DONE]"
+_STOP = "stop"
+_FINISH_REASONS = frozenset({_STOP, "length", "content_filter"})
 _json = msgspec.json.Decoder()
 _any_json = msgspec.json.Decoder(msgspec.Raw)
 
@@ -51,19 +53,19 @@ class StreamedText:
         self._characters = 0
         self.finish_reason: str | None = None
 
-    def events(self, data: bytes) -> bytes:
-        """Returns the client's events for some of the engine's.
+    def texts(self, data: bytes) -> list[str]:
+        """Returns the texts of some of the engine's events.
 
         Raises:
             OpenAiError: they are not such events, or the answer is too long.
         """
-        out = b""
+        found = []
         for line in data.split(b"\n"):
             if line.startswith(_DATA) and not line.endswith(_DONE):
                 text = self._read(line[len(_DATA) :])
                 if text:
-                    out += event("text", {"stage": self._stage, "text": text})
-        return out
+                    found.append(text)
+        return found
 
     def value(self) -> dict[str, Any]:
         """Returns the stage's value."""
@@ -86,6 +88,18 @@ class StreamedText:
             why = f"The answer of stage {self._stage} is longer than {VALUE_BYTES_MAX} characters."
             raise OpenAiError(why, type="server_error", code="value_too_large", status=500)
         return text
+
+
+class StageReply(NamedTuple):
+    """The reply of a request.
+
+    Attributes:
+        fields: by name.
+        finish_reason: of the answer to a chat: OpenAI's word, ``stop`` where no engine says one.
+    """
+
+    fields: dict[str, Any]
+    finish_reason: str = _STOP
 
 
 def event(name: str, value: object) -> bytes:
@@ -125,6 +139,26 @@ def reply_of(
         else:
             found[name] = reference.of({source: streamed.value()})
     return found
+
+
+def finish_reason_of(
+    graph: LoadedGraph, field: str, values: Mapping[str, bytes], streamed: StreamedText
+) -> str:
+    """Returns why an answer has ended: what its engine says, else that it is complete.
+
+    Args:
+        graph: of the service.
+        field: of the reply, which is the answer.
+        values: of the stages that the reply reads, as JSON.
+        streamed: the answer that was streamed.
+    """
+    reference = graph.reply[field]
+    found: Any = None
+    if reference.path == (COMPLETION,) and reference.source != REQUEST:
+        data = values[reference.source]
+        value = _decoded(_json, data, reference.source) if data else streamed.value()
+        found = value.get(FINISH_REASON)
+    return found if found in _FINISH_REASONS else _STOP
 
 
 def _decoded(decoder: msgspec.json.Decoder[Any], data: bytes, stage: str) -> Any:

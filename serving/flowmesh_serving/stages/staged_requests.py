@@ -8,7 +8,7 @@ request is computed at least once and answered at most once.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,9 @@ from flowmesh_serving.links.hub_link import Defect, HubLink
 from flowmesh_serving.stages.peer_addresses import PeerAddresses
 from flowmesh_serving.time_sums import SecondsSum
 
+if TYPE_CHECKING:
+    from flowmesh_serving.stages.stage_traces import StageTrace, StageTraces
+
 UNROUTED = RequestRoute(0, ())
 _OUTCOMES = frozenset({DEADLINE, FULL, LOST, UNKNOWN_REPLICA})
 _ERRORS = range(400, 600)
@@ -65,6 +68,8 @@ class PendingRequest:
         unread_bytes: of the answer that is streamed, which its client has not taken yet.
         relayed: stages of its route, each with one whose value it was sent.
         is_answered: whether all values of its reply have come.
+        release: of its route.
+        trace: whose hubs were asked as it ended; None where no spans are sent.
     """
 
     service: str
@@ -80,6 +85,8 @@ class PendingRequest:
     unread_bytes: int = 0
     relayed: set[tuple[str, str]] = field(default_factory=set)
     is_answered: bool = False
+    release: str = ""
+    trace: "StageTrace | None" = None
 
     @property
     def request_id(self) -> str:
@@ -88,12 +95,17 @@ class PendingRequest:
 
 
 class _LinkedRoute(NamedTuple):
-    """A route with the replicas and hubs that it names."""
+    """A route with the replicas and hubs that it names.
+
+    Attributes:
+        release: of the replicas; of several, while one follows another, all.
+    """
 
     route: RequestRoute
     replicas: tuple[RoutedReplica, ...]
     links: dict[str, HubLink]
     stage_links: dict[str, HubLink]
+    release: str
 
 
 class StagedRequests:
@@ -103,8 +115,14 @@ class StagedRequests:
         route_times: in which their replicas were chosen.
     """
 
-    def __init__(self, replicas: ReplicaTable) -> None:
-        """Routes to these replicas."""
+    def __init__(self, replicas: ReplicaTable, traces: "StageTraces | None" = None) -> None:
+        """Routes to replicas.
+
+        Args:
+            replicas: that hubs report.
+            traces: of requests; None where no spans are sent.
+        """
+        self._traces = traces
         self.route_times = SecondsSum()
         self._replicas = replicas
         self._pending: dict[str, PendingRequest] = {}
@@ -117,6 +135,10 @@ class StagedRequests:
     def __contains__(self, request_id: str) -> bool:
         """Returns whether a request has no reply yet."""
         return request_id in self._pending
+
+    def find(self, request_id: str) -> PendingRequest | None:
+        """Returns a request that has no reply yet; None for others."""
+        return self._pending.get(request_id)
 
     def begin(
         self,
@@ -159,6 +181,8 @@ class StagedRequests:
         """Forgets a request; its hubs abort what still runs. May be called more than once."""
         if self._pending.pop(pending.request_id, None) is not None:
             self._joins.close(pending.request_id)
+            if self._traces is not None:
+                pending.trace = self._traces.begin(pending)
             self._leave(pending)
 
     def take_dropped(self) -> dict[str, int]:
@@ -262,7 +286,8 @@ class StagedRequests:
     def _send(self, pending: PendingRequest) -> None:
         version = pending.run.route.version + 1
         began_s = time.perf_counter()
-        route, pending.replicas, pending.links, pending.stage_links = self._route(pending, version)
+        linked = self._route(pending, version)
+        route, pending.replicas, pending.links, pending.stage_links, pending.release = linked
         self.route_times.observe(time.perf_counter() - began_s)
         pending.run = msgspec.structs.replace(pending.run, route=route, graph=pending.graph.digest)
         pending.relayed.clear()
@@ -291,6 +316,7 @@ class StagedRequests:
             replicas,
             {r.link.worker: r.link for r in replicas},
             {p.stage: r.link for p, r in zip(route.stages, replicas, strict=True)},
+            ", ".join(dict.fromkeys(r.release for r in replicas)),
         )
         # With one replica of each component, all requests have the same first route.
         if version == 1 and all(len(of_component) == 1 for of_component in options.values()):

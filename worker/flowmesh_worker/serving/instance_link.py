@@ -143,6 +143,10 @@ class InstanceLink:
         """Calls that wait."""
         return self._queue.queued
 
+    def is_running(self, call_id: str) -> bool:
+        """Returns whether a call runs: one that waits, or has ended, does not."""
+        return call_id in self._queue.running
+
     def raise_calls_max(self, wanted: int, halvings: int = 0) -> None:
         """Raises the number of calls that run at once, up to what the engine can.
 
@@ -241,11 +245,15 @@ class InstanceLink:
     def _receive(self, message: FromCallHost) -> None:
         match message:
             case CallEnded():
-                ended = message
+                ended: CallEnded = message
                 if message.value is not None:
                     ended = self._with_value(message)  # also where the call is not wanted any more
                 if (waiting := self._calls.get(message.call_id)) is not None:
-                    waiting.count(message, self._loop.time())
+                    now_s = self._loop.time()
+                    waiting.count(message, now_s)
+                    if waiting.times is not None:  # else the host says it, where it was asked
+                        took_s = waiting.began_s - waiting.arrived_s, now_s - waiting.began_s
+                        ended = msgspec.structs.replace(message, times=(took_s,))
                     self._remove(message.call_id)
                     waiting.reply(ended)
             case Piece():
@@ -275,7 +283,9 @@ class InstanceLink:
         except ProtocolError as error:
             body = msgspec.json.encode(OpenAiError(error.message, code="value_refused").body())
             return CallEnded(ended.call_id, FAILED, _SERVER_ERROR, body)
-        return ComponentEnded(ended.call_id, ended.outcome, body=ended.body, received=value)
+        return ComponentEnded(
+            ended.call_id, ended.outcome, body=ended.body, times=ended.times, received=value
+        )
 
     def _expire_at(self, deadline_s: float) -> None:
         """Has the calls expire that are late at this time; one timer is set for all calls."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from flowmesh_core.protocol.serving import (
     SERVING_VERSION,
     Abort,
+    AskStages,
     Credit,
     EndRequest,
     FromRouter,
@@ -39,7 +40,9 @@ Connect = Callable[[Channel[FromRouter]], Awaitable[object]]
 """Connects a channel to a router; raises OSError where it cannot."""
 
 
-RouterMessage = ServiceCall | Credit | Abort | UseGraph | RunStages | StageValue | EndRequest
+RouterMessage = (
+    ServiceCall | Credit | Abort | UseGraph | RunStages | StageValue | EndRequest | AskStages
+)
 
 
 class CallReceiver(Protocol):

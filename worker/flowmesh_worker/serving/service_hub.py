@@ -18,8 +18,11 @@ from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import (
     FULL,
     SERVING_VERSION,
+    STAGE_QUEUED,
+    STAGE_RUNNING,
     UNKNOWN_REPLICA,
     Abort,
+    AskStages,
     CallEnded,
     CallRefused,
     CallTimes,
@@ -30,6 +33,8 @@ from flowmesh_core.protocol.serving import (
     ReplicaLoads,
     RunStages,
     ServiceCall,
+    StageProgress,
+    StageReport,
     StageValue,
     UseGraph,
 )
@@ -209,6 +214,8 @@ class ServiceHub:
                     self._abort(call_id, routed)
             case UseGraph(graph=graph):
                 self._stages.use_graph(link, graph)
+            case AskStages(number=number, request_id=request_id):
+                link.send(StageReport(number, self._progress(link, request_id)))
 
     def forget(self, link: RouterLink) -> None:
         """See ``CallReceiver.forget``."""
@@ -267,6 +274,14 @@ class ServiceHub:
         if reason := self.start(link, (call.replica_id,), call.tenant, call, link.send):
             link.send(CallRefused(call.call_id, reason))
 
+    def _progress(self, link: RouterLink, request_id: str) -> tuple[StageProgress, ...]:
+        """Returns how far a router's request, or its call, is."""
+        routed = self._calls.get(request_id)
+        if routed is None or routed.link is not link:
+            return self._stages.progress(link, request_id)
+        state = STAGE_RUNNING if routed.instance.is_running(request_id) else STAGE_QUEUED
+        return (StageProgress("", state),)
+
     def _add_credit(self, link: RouterLink, credit: Credit) -> None:
         call_id = self._stages.streaming_call(credit.call_id) or credit.call_id
         routed = self._calls.get(call_id)
@@ -307,6 +322,7 @@ class ServiceHub:
             self._incarnation,
             self._loads(),
             peer=self._stages.peers.name,
+            reports_stages=True,
         )
 
     def _loads(self) -> tuple[ReplicaLoad, ...]:

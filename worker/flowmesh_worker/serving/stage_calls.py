@@ -113,6 +113,7 @@ def _component_call(
         passed=named,
         wants_value=stage.wants_value,
         timing=stage.timing,
+        timed=request.run.timed,
     )
     return StageCall(call, passed)
 

@@ -22,6 +22,9 @@ from flowmesh_core.protocol.serving import (
     LOST,
     OK,
     PACKED_ARRAYS,
+    STAGE_ENDED,
+    STAGE_QUEUED,
+    STAGE_RUNNING,
     UNKNOWN_REPLICA,
     CallEnded,
     CallRefused,
@@ -30,6 +33,7 @@ from flowmesh_core.protocol.serving import (
     Piece,
     RunStages,
     StageFailed,
+    StageProgress,
     StageValue,
 )
 from flowmesh_core.stages.joins import JoinTable, MatchedSet
@@ -47,7 +51,7 @@ from flowmesh_worker.serving.stage_chain import StageChain
 from flowmesh_worker.serving.stage_plans import RoutePlan, StagePlan, StagePlans
 from flowmesh_worker.serving.stage_replicas import StageReplicas
 from flowmesh_worker.serving.stage_values import StageData
-from flowmesh_worker.serving.staged_request import StagedRequest
+from flowmesh_worker.serving.staged_request import StagedRequest, StageTimes
 from flowmesh_worker.serving.value_sender import ValueSender, error_body
 
 VALUES_BYTES_MAX = 256 << 20
@@ -178,6 +182,19 @@ class StageRequests:
         request = self._requests.get(request_id)
         return "" if request is None else request.calls.get(request.graph.streamed, "")
 
+    def progress(self, link: RouterLink, request_id: str) -> tuple[StageProgress, ...]:
+        """Returns the stages of a router's request that have begun here."""
+        request = self._requests.get(request_id)
+        if request is None or request.link is not link:
+            return ()
+        now_s = asyncio.get_running_loop().time()
+        return tuple(
+            StageProgress(
+                name, _state(request, name), now_s - one.arrived_s, one.queue_s, one.compute_s
+            )
+            for name, one in request.times.items()
+        )
+
     def take_passed_bytes(self, link: RouterLink) -> dict[str, int]:
         """Returns the bytes that were passed on by tier since the last time."""
         return self._passed.take(link)
@@ -298,6 +315,9 @@ class StageRequests:
             request.stored.setdefault(instance, []).extend(chain.keys)
         first, call = chain.stages[0].name, chain.call
         request.calls[first] = call.call_id
+        now_s = asyncio.get_running_loop().time()
+        for stage in chain.stages:
+            request.times[stage.name] = StageTimes(call.call_id, now_s)
 
         def reply(message: ToCaller) -> None:
             self._replied(request, chain, message)
@@ -314,6 +334,7 @@ class StageRequests:
             request.link.send(piece)
             return
         request.calls.pop(chain.stages[0].name, None)
+        self._count_times(request, chain, message)
         if isinstance(message, CallRefused):
             self._fail(request, chain.stages[0].name, message.reason)
         elif message.outcome == OK:
@@ -321,6 +342,24 @@ class StageRequests:
         else:
             stage = chain.ended_at(message)
             self._fail(request, stage, message.outcome, message.status, message.body)
+
+    @staticmethod
+    def _count_times(
+        request: StagedRequest, chain: StageChain, message: CallEnded | CallRefused
+    ) -> None:
+        """Records what the stages of a chain took: one after the other, as the host says."""
+        now_s = asyncio.get_running_loop().time()
+        took = message.times if isinstance(message, CallEnded) else ()
+        arrived_s = request.times[chain.stages[0].name].arrived_s
+        for number, stage in enumerate(chain.stages):
+            times = request.times[stage.name]
+            times.ended_s = now_s
+            if number < len(took):
+                times.queue_s, times.compute_s = took[number]
+                times.arrived_s = arrived_s
+                arrived_s += times.queue_s + times.compute_s
+            elif took:
+                del request.times[stage.name]  # the chain failed before it
 
     def _pass_on(self, request: StagedRequest, chain: StageChain, ended: CallEnded) -> None:
         """Sends the value of a chain's last stage to all that need it."""
@@ -379,3 +418,11 @@ class StageRequests:
         self._tenant_bytes[tenant] += size
         if not self._tenant_bytes[tenant]:
             del self._tenant_bytes[tenant]
+
+
+def _state(request: StagedRequest, stage: str) -> str:
+    times, instance = request.times[stage], request.plan.stages[stage].instance
+    if times.ended_s:
+        return STAGE_ENDED
+    is_running = instance is not None and instance.is_running(times.call_id)
+    return STAGE_RUNNING if is_running else STAGE_QUEUED

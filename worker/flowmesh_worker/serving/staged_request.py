@@ -10,6 +10,25 @@ from flowmesh_worker.serving.stage_plans import RoutePlan
 
 
 @dataclass(slots=True, eq=False)
+class StageTimes:
+    """When the call of a stage came, and what it took, by the loop's clock.
+
+    Attributes:
+        call_id: of the host's call, which may be of several stages.
+        arrived_s: when it was made.
+        ended_s: when it ended; 0 before.
+        queue_s: seconds that it waited; 0 where that was not measured.
+        compute_s: seconds that it ran, likewise.
+    """
+
+    call_id: str
+    arrived_s: float
+    ended_s: float = 0.0
+    queue_s: float = 0.0
+    compute_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
 class StagedRequest:
     """A request that runs here.
 
@@ -22,6 +41,7 @@ class StagedRequest:
             have been computed.
         value_bytes: of its values.
         peers: workers that were sent values of it.
+        times: of the stages that have begun here.
     """
 
     link: RouterLink
@@ -34,6 +54,7 @@ class StagedRequest:
     stored: dict[InstanceLink, list[str]] = field(default_factory=dict)
     value_bytes: int = 0
     peers: set[str] = field(default_factory=set)
+    times: dict[str, StageTimes] = field(default_factory=dict)
 
     @property
     def version(self) -> int:

@@ -32,8 +32,10 @@ class ChainResult(NamedTuple):
     Attributes:
         call: that it is of.
         step: which call of the chain that is; see ``ComponentCall.then``.
+        times: see ``CallEnded``; none where the call did not ask for them.
     """
 
     call: ComponentCall
     result: CallResult
     step: int
+    times: tuple[tuple[float, float], ...] = ()

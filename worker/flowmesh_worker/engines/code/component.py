@@ -182,18 +182,18 @@ def _report(call: ComponentCall, ended: ComponentEnd, running: asyncio.Future[Ch
 
 
 def _ended(call_id: str, found: ChainResult) -> CallEnded:
-    result, step = found.result, found.step
+    result, step, times = found.result, found.step, found.times
     match result.kind:
         case ResultKind.OK:
-            return CallEnded(call_id, OK, body=result.body, step=step)
+            return CallEnded(call_id, OK, body=result.body, step=step, times=times)
         case ResultKind.LOST:
-            return CallEnded(call_id, LOST, _SERVER_ERROR, step=step)
+            return CallEnded(call_id, LOST, _SERVER_ERROR, step=step, times=times)
         case ResultKind.BAD_INPUT:
-            return CallEnded(call_id, FAILED, _BAD_REQUEST, _error(result.error), step=step)
+            status, body = _BAD_REQUEST, _error(result.error)
         case _:
             text = f"component {found.call.component} failed: {result.error}"
-            body = _error(text, "user_code")
-            return CallEnded(call_id, FAILED, _SERVER_ERROR, body, step=step)
+            status, body = _SERVER_ERROR, _error(text, "user_code")
+    return CallEnded(call_id, FAILED, status, body, step=step, times=times)
 
 
 def _error(message: str, code: str | None = None) -> bytes:

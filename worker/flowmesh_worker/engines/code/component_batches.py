@@ -73,6 +73,7 @@ class _Waiting:
     Attributes:
         rest: the calls of the chain after it.
         since_s: when the chain's budget began.
+        times: of the calls before it, where the chain asks for them.
     """
 
     call: ComponentCall
@@ -84,6 +85,7 @@ class _Waiting:
     since_s: float
     rest: Sequence[ComponentCall]
     step: int
+    times: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(slots=True)
@@ -203,6 +205,7 @@ class ComponentBatches:
         since_s: float,
         rest: Sequence[ComponentCall] | None = None,
         step: int = 0,
+        times: tuple[tuple[float, float], ...] = (),
     ) -> None:
         component = self._components.get(call.component)
         if component is None:
@@ -217,7 +220,7 @@ class ComponentBatches:
         queued = WaitingCall(call.call_id, due_s, timing.visits, timing.rest_s)
         rest = call.then if rest is None else rest
         component.queue[call.call_id] = _Waiting(
-            call, passed, queued, until_s, result, self._loop.time(), since_s, rest, step
+            call, passed, queued, until_s, result, self._loop.time(), since_s, rest, step, times
         )
         if self._running is None:
             self._running = self._loop.create_task(self._run())
@@ -322,17 +325,18 @@ class ComponentBatches:
             self._runner.forget(tuple(unwanted))
         for one, result in zip(members, results, strict=True):
             if not one.result.done():
+                if one.call.timed:
+                    one.times += ((began_s - one.arrived_s, seconds),)
                 self._go_on(one, result)
         self._on_profile()
 
     def _go_on(self, ended: _Waiting, result: CallResult) -> None:
         """Queues the next call of a chain, or gives the result."""
         if not ended.rest or result.kind is not ResultKind.OK:
-            ended.result.set_result(ChainResult(ended.call, result, ended.step))
+            ended.result.set_result(ChainResult(ended.call, result, ended.step, ended.times))
             return
-        self._queue(
-            ended.rest[0], _NOTHING, ended.result, ended.since_s, ended.rest[1:], ended.step + 1
-        )
+        rest, step = ended.rest, ended.step + 1
+        self._queue(rest[0], _NOTHING, ended.result, ended.since_s, rest[1:], step, ended.times)
 
 
 def _batch_call(call: ComponentCall) -> BatchCall:

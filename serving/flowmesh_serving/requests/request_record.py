@@ -1,0 +1,90 @@
+"""One request of a caller, as its router remembers it: no word of what was asked or answered."""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from flowmesh_serving.errors import CANCELLED, request_cancelled
+
+REQUEST_ID, RELEASE = "X-Flowmesh-Request", "X-Flowmesh-Release"
+_RELEASES = re.compile(r"[A-Za-z0-9._-]{1,64}(, [A-Za-z0-9._-]{1,64})*")
+
+
+@dataclass(slots=True, eq=False)
+class RequestRecord:
+    """A request with an id: it was admitted, and its body is valid.
+
+    Attributes:
+        request_id: as the header ``X-Flowmesh-Request`` says it.
+        service: ``namespace/name``.
+        tenant: the caller's namespace.
+        path: that it was sent to, such as ``/v1/chat/completions``.
+        abort: ends it; None once its outcome is settled.
+        created_s: Unix time.
+        is_cancelled: whether a caller has cancelled it by its id.
+        release: of the replicas that have it; empty while there are none, and of several, while one
+            follows another, separated by commas.
+        outcome: as the metrics count it; empty before the end.
+        code: OpenAI's, of the error that it was answered; None for none.
+        ended_s: Unix time; 0 before the end.
+    """
+
+    request_id: str
+    service: str
+    tenant: str
+    path: str
+    abort: Callable[[], object] | None
+    created_s: float = field(default_factory=time.time)
+    is_cancelled: bool = False
+    release: str = ""
+    outcome: str = ""
+    code: str | None = None
+    ended_s: float = 0.0
+
+    @property
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """What a response says of the request."""
+        own = (REQUEST_ID, self.request_id)
+        # A hub on a Unix socket names its replicas itself: no bytes of it become headers unread.
+        if _RELEASES.fullmatch(self.release):
+            return own, (RELEASE, self.release)
+        return (own,)
+
+    def cancel(self) -> None:
+        """Ends the request, unless its outcome is settled. May be called more than once."""
+        abort, self.abort = self.abort, None
+        if abort is not None:
+            self.is_cancelled = True
+            self.end(CANCELLED, request_cancelled().code)
+            abort()
+
+    def end(self, outcome: str, code: str | None) -> None:
+        """Records how the request has ended; of several ends the first one counts."""
+        self.abort = None
+        if not self.outcome:
+            self.outcome, self.code, self.ended_s = outcome, code, time.time()
+
+    def settle(self) -> None:
+        """Ends the time in which the request can be cancelled: its answer is complete."""
+        self.abort = None
+
+
+@contextlib.contextmanager
+def cancellable(record: RequestRecord) -> Iterator[None]:
+    """Ends the block where a caller cancels the request by its id.
+
+    Where its client is gone, or the router stops, the block ends as any task that is cancelled.
+
+    Raises:
+        OpenAiError: the request was cancelled, and its client waits for an answer.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if not record.is_cancelled or task is None or task.uncancel():
+            raise
+        raise request_cancelled() from None
