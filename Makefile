@@ -274,7 +274,7 @@ images: same-version ## build the images with docker, podman or buildah: REGISTR
 
 chart: same-version ## check the Helm chart and package it into dist/
 	@[ -x "$(HELM)" ] || { echo "error: no helm: install it, or run 'make cluster-up', which builds one" >&2; exit 1; }
-	@$(HELM) lint --strict --quiet charts/flowmesh
+	@$(HELM) lint --strict --quiet --set image.registry=localhost charts/flowmesh
 	@$(HELM) package charts/flowmesh --destination dist
 
 .PHONY: clean
