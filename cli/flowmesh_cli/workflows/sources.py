@@ -14,7 +14,7 @@ from typing import Any
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.workflows.component_code import read_component_code
+from flowmesh_cli.workflows.code_files import read_code_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.plugins import load_catalog
@@ -228,7 +228,7 @@ def read_object_of(
     """
     value = document.value
     is_service = isinstance(value, dict) and value.get("kind") == "FlowMeshService"
-    code = read_component_code(value if is_service else None, folder)
+    code = read_code_files(value if is_service else None, folder)
     item = load_document(document)
     found = item.object
     wrong = [code.named(p) for p in check_loaded(item, catalog, check_call=stage_problems)]

@@ -144,7 +144,10 @@ def test_code_that_is_not_python_and_a_file_that_was_not_read_are_refused() -> N
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("def best(calls):\n    return calls\n", "'bets' is not defined in it; did you mean 'best'?"),
+        (
+            "def best(calls):\n    return calls\n",
+            "'bets' is not defined in it; did you mean 'best'?",
+        ),
         ("class bets:\n    def compute(self, calls):\n        return calls\n", None),
         ("if True:\n    def bets(calls):\n        return calls\n", None),
         ("from somewhere import best as bets\n", None),

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_api.v1.problems import Problem
-
-_COMPONENTS = "spec.components"
+from flowmesh_documents.paths import path_text
 
 
 @dataclass(frozen=True, slots=True)
-class ComponentCode:
+class CodeFiles:
     """What was read.
 
     Attributes:
@@ -28,14 +27,14 @@ class ComponentCode:
     def named(self, problem: Problem) -> Problem:
         """Returns a problem of code that was read with the file that has it."""
         for name, file in self.files.items():
-            python = f"{_COMPONENTS}.{name}.python."
-            if problem.path in (f"{python}code", f"{python}function"):
-                path = problem.path.replace(f"{python}code", f"{python}file")
+            code, function = _field(name, "code"), _field(name, "function")
+            if problem.path in (code, function):
+                path = _field(name, "file") if problem.path == code else function
                 return replace(problem, path=path, message=f"{file}: {problem.message}")
         return problem
 
 
-def read_component_code(service: Any, folder: Path) -> ComponentCode:
+def read_code_files(service: Any, folder: Path) -> CodeFiles:
     """Replaces the file of each Python component by its content, where it can be read.
 
     Args:
@@ -50,10 +49,14 @@ def read_component_code(service: Any, folder: Path) -> ComponentCode:
             python["code"] = (folder / file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             message = _unreadable(folder / file, error)
-            problems.append(Problem(f"{_COMPONENTS}.{name}.python.file", message))
+            problems.append(Problem(_field(name, "file"), message))
             continue
         files[name] = python.pop("file")
-    return ComponentCode(files, tuple(problems))
+    return CodeFiles(files, tuple(problems))
+
+
+def _field(component: str, field: str) -> str:
+    return path_text(("spec", "components", component, "python", field))
 
 
 def _components_of_files(service: Any) -> Iterator[tuple[str, dict[str, Any]]]:
