@@ -36,6 +36,9 @@ SIDE_BY_SIDE := --dist loadscope --numprocesses
 LINTED := $(PACKAGES) tests bench e2e hack
 
 ifdef VENV
+ifeq ($(wildcard $(VENV)/bin/python),)
+$(error VENV=$(VENV) has no bin/python: name an environment that you have set up, or leave VENV out)
+endif
 READY :=
 GPU_READY :=
 GPU_BIN := $(VENV)/bin
@@ -67,7 +70,7 @@ endif
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) \
-	| awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	| awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: $(READY) ## three tenants' workflows on a real model share their work
@@ -271,7 +274,7 @@ images: same-version ## build the images with docker, podman or buildah: REGISTR
 
 chart: same-version ## check the Helm chart and package it into dist/
 	@[ -x "$(HELM)" ] || { echo "error: no helm: install it, or run 'make cluster-up', which builds one" >&2; exit 1; }
-	@$(HELM) lint --strict --quiet charts/flowmesh
+	@$(HELM) lint --strict --quiet --set image.registry=localhost charts/flowmesh
 	@$(HELM) package charts/flowmesh --destination dist
 
 .PHONY: clean

@@ -1,12 +1,22 @@
 #!/usr/bin/env bash
 # Builds the images that a release publishes, with docker, podman or buildah, whichever is there.
 # Called by `make images`: build_images.sh VERSION REGISTRY FLAVOR... (flavors of the worker: thin,
-# cpu, gpu). BUILDER names the program, BASE is the image to build on, and BUILD_FLAGS has more words for the program, such as
-# the volume with a company's certificates.
+# cpu, gpu). BUILDER names the program, BASE is the image to build on, and BUILD_FLAGS has more words
+# for the program, such as the volume with a company's certificates.
 set -euo pipefail
 version=$1
 registry=${2%/}
 shift 2
+
+for flavor in "$@"; do
+    case "$flavor" in
+        thin | cpu | gpu) ;;
+        *)
+            echo "error: no flavor '$flavor': expected thin, cpu or gpu" >&2
+            exit 1
+            ;;
+    esac
+done
 
 builder=${BUILDER:-}
 for known in docker podman buildah; do

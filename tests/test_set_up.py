@@ -48,6 +48,29 @@ def test_the_tests_name_a_missing_go_before_they_begin() -> None:
     assert first < min(n for n, line in enumerate(commands) if "-m pytest" in line)
 
 
+def test_an_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
+    command = ["make", "--no-print-directory", "demo", f"VENV={tmp_path}"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert f"VENV={tmp_path} has no bin/python" in done.stderr
+    assert "numa" not in done.stderr
+
+
+def test_a_flavor_of_an_image_that_does_not_exist_is_refused_before_one_is_built() -> None:
+    script = ROOT / "hack" / "build_images.sh"
+    environment = {**os.environ, "BUILDER": "docker", "BUILD_FLAGS": "--never-run"}
+    done = subprocess.run(
+        [str(script), "0.1.0", "", "cpu", "thn"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == "error: no flavor 'thn': expected thin, cpu or gpu\n"
+
+
 def test_a_plugin_is_installed_without_changing_installed_packages() -> None:
     (install,) = [line for line in recipe("plugin").splitlines() if "examples/plugin" in line]
     assert "--no-deps" in install

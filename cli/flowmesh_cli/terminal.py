@@ -125,8 +125,18 @@ class Terminal:
             )
         for row in rows:
             table.add_row(*(printable(row[number]).replace("[", "\\[") for number in shown))
-        self.out.print(table)
+        self._print(table)
         return [headings[number] for number in shown]
+
+    def _print(self, table: Table) -> None:
+        """Writes a table; to a pipe or file without the blanks that fill up its lines."""
+        if self.out.is_terminal:
+            self.out.print(table)
+            return
+        with self.out.capture() as captured:
+            self.out.print(table)
+        lines = captured.get().split("\n")
+        self.out.file.write("\n".join(line.rstrip(" ") for line in lines))
 
 
 def _names(given: Names) -> Sequence[str]:

@@ -20,6 +20,14 @@ MAX_NESTING = 64
 MAX_VALUES = 4_000_000
 MAX_CHARACTERS = 128 * 1024 * 1024
 """Of all texts with aliases filled in: what the API accepts as a body."""
+_REMEDIES = {
+    "'\\t'": "use spaces in place of the tab",
+    "that cannot start any token": "quote the text that begins with it",
+    "<block end>": "indent the line as those beside it",
+    "mapping values are not allowed": "indent the line as those beside it, write a space after"
+    " each colon, and quote a text that has ': '",
+}
+"""By a part of the parser's message, what to do; the first counts."""
 _STRING_TAG = "tag:yaml.org,2002:str"
 
 
@@ -118,8 +126,8 @@ class _Reader:
         except MarkedYAMLError as e:
             at = e.problem_mark or e.context_mark
             context = f" ({e.context})" if e.context else ""
-            tab = "; use spaces in place of the tab" if "'\\t'" in str(e.problem) else ""
-            self._report((), f"not YAML: {e.problem}{context}{tab}", at)
+            remedy = next((f"; {r}" for said, r in _REMEDIES.items() if said in str(e.problem)), "")
+            self._report((), f"not YAML: {e.problem}{context}{remedy}", at)
         except (YAMLError, UnicodeError, ValueError) as e:
             self._report((), f"not YAML: {str(e).splitlines()[0]}", None)
 
@@ -220,9 +228,12 @@ class _Reader:
         if isinstance(value, str):
             return value
         shown = getattr(event, "value", None)
-        shown = shown if isinstance(shown, str) else "a list or mapping"
-        self._report(keys, f'a key must be a string; write "{shown}"', event.start_mark)
-        return shown
+        if isinstance(shown, str):
+            self._report(keys, f'a key must be a string; write "{shown}"', event.start_mark)
+            return shown
+        message = "a key must be a string, not a list or mapping; quote a text that has {{ or {"
+        self._report(keys, message, event.start_mark)
+        return ""
 
     def _report(self, keys: tuple[Key, ...], message: str, mark: Any) -> None:
         line, column = (mark.line + 1, mark.column + 1) if mark is not None else (0, 0)

@@ -66,7 +66,7 @@ def test_a_key_that_is_not_a_string_is_refused() -> None:
     _, problems = parse_documents("1: a\n? [x]\n: b\n")
     assert [p.message for p in problems] == [
         'a key must be a string; write "1"',
-        'a key must be a string; write "a list or mapping"',
+        "a key must be a string, not a list or mapping; quote a text that has {{ or {",
     ]
 
 
@@ -103,3 +103,27 @@ def test_a_tab_is_refused_with_what_to_write() -> None:
     (problem,) = parse_documents("spec:\n\tsteps: []\n")[1]
     assert problem.message.endswith("; use spaces in place of the tab")
     assert (problem.line, problem.column) == (2, 1)
+
+
+INDENT = "; indent the line as those beside it"
+ONE_MAPPING = f"{INDENT}, write a space after each colon, and quote a text that has ': '"
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "remedy"),
+    [
+        ("spec:\n   a: 1\n  b: 2\n", 3, INDENT),
+        ("steps:\n  - name: a\n   uses: b\n", 3, INDENT),
+        ("spec:\n  a: 1\n   b: 2\n", 3, ONE_MAPPING),
+        ("a: x: y\n", 1, ONE_MAPPING),
+        ("a:b\nc: d\n", 2, ONE_MAPPING),
+        ("a: @x\n", 1, "; quote the text that begins with it"),
+        ("prompt: {{ question }}\n", 1, "; quote a text that has {{ or {"),
+    ],
+)
+def test_a_common_mistake_of_yaml_is_refused_with_what_to_do(
+    text: str, line: int, remedy: str
+) -> None:
+    [problem] = parse_documents(text)[1]
+    assert problem.line == line
+    assert problem.message.endswith(remedy)

@@ -1,6 +1,7 @@
 """What may be fetched from where, and what comes of it; against a server on this machine."""
 
 import json
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from flowmesh_worker.engines.egress.addresses import (
     AddressPolicy,
     require_public,
 )
+from flowmesh_worker.engines.imports import download
 from flowmesh_worker.engines.imports.dataset import DatasetImport
 from flowmesh_worker.engines.imports.resolve import Resolve
 from flowmesh_worker.secret_values import SecretValues
@@ -211,6 +213,17 @@ def test_a_signature_equals_that_of_the_aws_documentation() -> None:
     assert headers["Authorization"].endswith(
         "Signature=fea454ca298b7da1c68078a5d1bdbfbbe0d65c699e0f91ac7a200a0136783543"
     )
+
+
+async def test_a_server_that_does_not_answer_is_reported_with_what_to_do(site: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.raises(AttemptError) as caught:
+        await load(f"http://127.0.0.1:{port}/rows.jsonl")
+    failure = caught.value.failure
+    assert failure.kind == FailureKind.ENGINE
+    assert "did not answer" in failure.message
+    assert failure.remedy == download.UNREACHED
 
 
 async def test_the_hub_is_not_contacted_if_it_is_switched_off(

@@ -22,7 +22,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.control import ListenAddress, serve_control
 from flowmesh_cli.local.options import PLANNER, POOL, LocalOptions
-from flowmesh_cli.local.ports import HOST, is_free
+from flowmesh_cli.local.ports import HOST, is_free, require_free
 from flowmesh_cli.local.workers import LocalWorkers, WorkerOptions, end_left_over
 from flowmesh_control.observability.log_format import formatter
 from flowmesh_core.errors import FlowMeshError, StoreError
@@ -224,14 +224,11 @@ class LocalFabric:
     def _choose_port(self) -> int:
         """Returns the requested port, else a killed owner's, else 0 for any."""
         wanted, previous = self._options.port, self._ownership.previous
-        if wanted and not is_free(wanted):
+        try:
+            require_free(wanted)
+        except CliError:
             self._ownership.release(leave=previous)
-            raise CliError(
-                f"port {wanted} is in use",
-                ExitCode.USAGE,
-                where="--port",
-                remedy="choose another, or 0 for any",
-            )
+            raise
         if not wanted and previous is not None and not self._is_reader:
             return previous.port if is_free(previous.port) else 0
         return wanted

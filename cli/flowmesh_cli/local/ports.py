@@ -2,6 +2,9 @@
 
 import socket
 
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+
 HOST = "127.0.0.1"
 
 
@@ -14,3 +17,18 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def require_free(port: int) -> None:
+    """Refuses a port on which no server can listen.
+
+    Raises:
+        CliError: another process uses it.
+    """
+    if port and not is_free(port):
+        raise CliError(
+            f"port {port} is in use",
+            ExitCode.USAGE,
+            where="--port",
+            remedy="choose another, or 0 for any",
+        )

@@ -200,7 +200,7 @@ class LocalRouter:
                     "the router did not start",
                     ExitCode.INTERNAL,
                     where=str(self._folder / "router.log"),
-                    remedy="read its last lines; another process may use the port",
+                    remedy="read its last lines",
                 )
             time.sleep(_POLL_S)
         self.url = ready.read_text()

@@ -21,6 +21,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.interrupts import leave
 from flowmesh_cli.local.options import LocalOptions
+from flowmesh_cli.local.ports import require_free
 from flowmesh_cli.local.router import Endpoint, LocalRouter
 from flowmesh_cli.local.tool_parsers import tool_parser_names
 from flowmesh_cli.nearness import nearest
@@ -40,9 +41,10 @@ def serve(
     """Serves models, and services of files, until SIGINT or SIGTERM.
 
     Raises:
-        CliError: one cannot be served, or another process serves this folder.
+        CliError: one cannot be served, or another process serves this folder or uses the port.
     """
     _require_tool_parser(chosen)
+    require_free(port)
     offers = offers_of(chosen)
     refuse_services_that_no_worker_here_can_run(offers)
     terminal = Terminal(as_json=as_json)

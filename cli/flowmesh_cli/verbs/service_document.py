@@ -6,11 +6,22 @@ from typing import Any
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_core.catalog.plugins import load_catalog
+from flowmesh_core.errors import SpecError
+from flowmesh_core.graph.service_plan import compile_service
+from flowmesh_core.spec.load import parse_object
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_documents.local_paths import is_local
+from flowmesh_documents.paths import path_keys
 from flowmesh_sdk.local_inputs import local_path, missing_files
 
 INPUT = "base"
 _NAME_CHARS = 50
+_OPTIONS: dict[tuple[str | int, ...], str] = {
+    ("dtype",): "--dtype",
+    ("namespace",): "--namespace",
+}
+"""By the last key of a field, the option that gives it."""
 
 
 def service_document(
@@ -56,6 +67,26 @@ def service_name(model: str) -> str:
     """Returns a service's name: lower case, digits and hyphens."""
     text = re.sub(r"[^a-z0-9]+", "-", model_name(model).lower()).strip("-")
     return f"m-{text}"[:_NAME_CHARS].strip("-") if not text[:1].isalpha() else text[:_NAME_CHARS]
+
+
+def refuse_problems(model: str, document: dict[str, Any]) -> None:
+    """Refuses the service of a model that the control plane would refuse.
+
+    Args:
+        model: as the user named it.
+        document: its service.
+
+    Raises:
+        CliError: names the model, or the option that is wrong.
+    """
+    try:
+        service = parse_object(document)
+        assert isinstance(service, FlowMeshService)
+        compile_service(service, load_catalog(), validate_only=True)
+    except SpecError as error:
+        problem = error.problems[0]
+        where = _OPTIONS.get(path_keys(problem.path)[-1:], model)
+        raise CliError(problem.message, ExitCode.USAGE, where=where) from error
 
 
 def require_models(models: tuple[str, ...]) -> None:

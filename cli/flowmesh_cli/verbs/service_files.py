@@ -7,25 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.sources import problem_line, read_object_of, text_of
+from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.compile_context import Keys
 from flowmesh_core.graph.service_stages import compile_stages
 from flowmesh_core.openai.stage_check import stage_problems
-from flowmesh_core.spec.error_messages import problems_of
 from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.stages.service_graph import ServiceGraph
-from flowmesh_documents.document import Document, parse_documents
-from flowmesh_documents.parameters import whole_numbers
+from flowmesh_documents.document import parse_documents
 from flowmesh_documents.paths import path_text
 from flowmesh_sdk.local_inputs import (
     InputUpload,
     local_inputs,
     local_path,
-    missing_files,
 )
 
 SUFFIXES = (".yaml", ".yml", ".json")
@@ -69,43 +66,26 @@ def read_service(path: Path, namespace: str) -> DescribedService:
         CliError: the file, or one of its code, cannot be read.
         FilesError: lists all problems, with lines.
     """
-    documents, problems = parse_documents(_text(path))
+    documents, problems = parse_documents(text_of(path))
     if not problems and len(documents) != 1:
         problems = [Problem("", f"{len(documents)} documents: expected one service", 1, 1)]
     if problems:
-        raise FilesError([_line(path, p) for p in problems])
+        raise FilesError([problem_line(str(path), p) for p in problems])
     (document,) = documents
     if document.problems:
-        raise FilesError([_line(path, p) for p in document.problems])
+        raise FilesError([problem_line(str(path), p) for p in document.problems])
     value: dict[str, Any] = document.value
     _refuse_other_kinds(path, value)
     _set_namespace(value, namespace)
-    _read_code(path, value)
-    service = _checked(path, document, value)
-    found: list[Problem] = []
-
-    def report(keys: Keys, message: str) -> None:
-        found.append(document.locate(Problem(path_text(keys), message)))
-
-    graph = compile_stages(service.spec, report, stage_problems)
-    found += [document.locate(p) for p in missing_files(value, path.parent)]
+    folder = path.absolute().parent
+    service, found = read_object_of(document, folder, load_catalog())
     if found:
-        raise FilesError([_line(path, p) for p in sorted(found, key=lambda p: p.line)])
+        raise FilesError([problem_line(str(path), p) for p in sorted(found, key=_place)])
+    assert isinstance(service, FlowMeshService)
+    graph = compile_stages(service.spec, _no_problem, stage_problems)
     local = local_inputs(value["spec"])
-    uploads = tuple(InputUpload(n, k, local_path(t, path.parent)) for n, k, t in local)
+    uploads = tuple(InputUpload(n, k, local_path(t, folder)) for n, k, t in local)
     return DescribedService(value, service, graph, uploads)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(
-            f"the file cannot be read: {error}",
-            ExitCode.USAGE,
-            where=str(path),
-            remedy="name the file of a service, or a model",
-        ) from error
 
 
 def _refuse_other_kinds(path: Path, value: Any) -> None:
@@ -126,26 +106,9 @@ def _set_namespace(value: Any, namespace: str) -> None:
         metadata["namespace"] = namespace or metadata.get("namespace") or "default"
 
 
-def _read_code(path: Path, value: Any) -> None:
-    """Replaces the file of each component by its content."""
-    spec = value.get("spec") if isinstance(value, dict) else None
-    components = spec.get("components") if isinstance(spec, dict) else None
-    for component in components.values() if isinstance(components, dict) else ():
-        python = component.get("python") if isinstance(component, dict) else None
-        if not isinstance(python, dict) or "code" in python:
-            continue
-        if isinstance(python.get("file"), str):
-            python["code"] = _text(path.parent / python.pop("file"))
+def _place(problem: Problem) -> tuple[int, int]:
+    return problem.line, problem.column
 
 
-def _checked(path: Path, document: Document, value: Any) -> FlowMeshService:
-    try:
-        return FlowMeshService.model_validate(whole_numbers(value))
-    except ValidationError as error:
-        found = [document.locate(p) for p in problems_of(error, FlowMeshService)]
-        raise FilesError([_line(path, p) for p in found]) from error
-
-
-def _line(path: Path, problem: Problem) -> str:
-    where = f"{problem.path}: " if problem.path else ""
-    return f"{path}:{problem.line}:{problem.column}: {where}{problem.message}"
+def _no_problem(keys: Keys, message: str) -> None:
+    raise AssertionError(f"{path_text(keys)}: {message}")  # it was compiled before

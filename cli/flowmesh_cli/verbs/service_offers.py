@@ -9,6 +9,7 @@ import msgspec
 from flowmesh_cli.verbs.service_document import (
     INPUT,
     model_name,
+    refuse_problems,
     require_models,
     service_document,
     service_name,
@@ -90,6 +91,7 @@ def _of_model(model: str, chosen: ServeOptions) -> ServiceOffer:
     namespace = chosen.namespace or _DEFAULT_NAMESPACE
     name = model_name(model)
     document = service_document(model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings)
+    refuse_problems(model, document)
     entry = ServiceEntry(f"{namespace}/{service_name(model)}", name, tool_parser=chosen.tool_parser)
     uploads: tuple[InputUpload, ...] = ()
     if is_local(model):

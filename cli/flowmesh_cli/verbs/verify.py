@@ -31,7 +31,8 @@ def verify_outputs(named: str, *, place: Target, as_json: bool) -> None:
 def _show(terminal: Terminal, report: VerificationReport) -> None:
     outputs = ", ".join(report.outputs) or "no output"
     terminal.text(
-        f"{report.uid}: {outputs}: {count(report.steps, 'step')} ({report.imports} imports), "
+        f"{report.uid}: {outputs}: {count(report.steps, 'step')}"
+        f" ({count(report.imports, 'import')}), "
         f"{count(report.given, 'uploaded or referenced artifact')}"
     )
     terminal.text(

@@ -14,14 +14,17 @@ from typing import Any
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.workflows.code_files import read_code_files
 from flowmesh_cli.workflows.selection import WorkflowSelection
+from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.validate import check_loaded
 from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.declarations import given_problems
-from flowmesh_core.spec.load import load_document, read_documents
+from flowmesh_core.spec.load import Object, load_document, read_documents
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
+from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document
@@ -187,7 +190,7 @@ def _read_file(file: Path) -> _File:
             "client starts them on `fmesh up` (docs/openai-batch.md); rows are an input of a "
             f"workflow, such as dataset: ./{file.name}",
         )
-    documents, problems = read_documents(_text_of(file))
+    documents, problems = read_documents(text_of(file))
     folder = Path.cwd() if name == STANDARD_INPUT else file.absolute().parent
     return _File(name, folder, documents, problems)
 
@@ -198,11 +201,8 @@ def _check_file(file: _File) -> tuple[list[Source], list[str]]:
     lines = [(p.line, problem_line(file.name, p)) for p in file.problems]
     sources = []
     for document in file.documents:
-        item = load_document(document)
-        found = item.object
-        wrong = [_with_option(p) for p in check_loaded(item, catalog, check_call=stage_problems)]
-        if isinstance(found, FlowMeshWorkflow):
-            wrong += [document.locate(p) for p in missing_files(document.value, file.folder)]
+        found, wrong = read_object_of(document, file.folder, catalog)
+        wrong = [_with_option(p) for p in wrong]
         lines += [(p.line, problem_line(file.name, p)) for p in wrong]
         sources.append(
             Source(
@@ -216,6 +216,28 @@ def _check_file(file: _File) -> tuple[list[Source], list[str]]:
     return sources, [line for _, line in sorted(lines)]
 
 
+def read_object_of(
+    document: Document, folder: Path, catalog: Catalog
+) -> tuple[Object | None, list[Problem]]:
+    """Returns the object of a document, and all its problems, located.
+
+    Args:
+        document: of which a service gets the code of its files in their place.
+        folder: of the file, in which relative paths start.
+        catalog: the known engines.
+    """
+    value = document.value
+    is_service = isinstance(value, dict) and value.get("kind") == "FlowMeshService"
+    code = read_code_files(value if is_service else None, folder)
+    item = load_document(document)
+    found = item.object
+    wrong = [code.named(p) for p in check_loaded(item, catalog, check_call=stage_problems)]
+    wrong += map(document.locate, code.problems)
+    if isinstance(found, FlowMeshWorkflow | FlowMeshService):
+        wrong += [document.locate(p) for p in missing_files(value, folder)]
+    return found, wrong
+
+
 def _with_option(problem: Problem) -> Problem:
     """Asks for a missing parameter as an option, where a value in the file is asked for."""
     name = str((path_keys(problem.path) or ("",))[-1])
@@ -224,7 +246,12 @@ def _with_option(problem: Problem) -> Problem:
     return replace(problem, message=missing_value(name, f"--set {name}=..."))
 
 
-def _text_of(file: Path) -> str:
+def text_of(file: Path) -> str:
+    """Returns the text of a file, or of the standard input.
+
+    Raises:
+        CliError: it cannot be read.
+    """
     try:
         if str(file) == STANDARD_INPUT:
             return sys.stdin.read()

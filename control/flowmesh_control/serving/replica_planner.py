@@ -274,7 +274,7 @@ class ReplicaPlanner:
             worker = self._state.workers.get(worker_name)
             state = worker.replica_states.get(replica_id) if worker is not None else None
             if state is not None and state.state != _READY:
-                reasons.add(f"{worker_name}: {state.state} {state.reason}".rstrip())
+                reasons.add(": ".join(filter(None, (worker_name, state.state, state.reason))))
             elif state is not None and (other := self._lacks(service, release, name, worker_name)):
                 affinity = component.plan.affinity
                 reasons.add(f"{worker_name}: waits for {other}, by affinity {affinity!r}")

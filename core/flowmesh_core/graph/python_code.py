@@ -1,6 +1,12 @@
-"""Whether a text is Python; its names are not looked up and nothing is run."""
+"""What a text says as Python: whether it is a module, and what it defines. Nothing is run."""
 
 import ast
+from collections.abc import Iterator
+
+from flowmesh_core.spec.suggestions import did_you_mean
+
+_NAMESPACES = frozenset({"exec", "globals", "locals", "vars"})
+"""Functions by which a module may define names that its text does not show."""
 
 
 def python_problem(code: str) -> str:
@@ -13,6 +19,32 @@ def python_problem(code: str) -> str:
         line = f" on line {e.lineno} of it" if isinstance(e, SyntaxError) else ""
         return f"not Python: {getattr(e, 'msg', e)}{line}"
     return ""
+
+
+def function_problem(code: str, function: str) -> str:
+    """Returns why a module cannot define a function; empty where it may.
+
+    Args:
+        code: a Python module.
+        function: the name of a function, a class or another callable.
+    """
+    module = ast.parse(code)
+    bound = {name for node in ast.walk(module) for name in _bound(node)}
+    used = {node.id for node in ast.walk(module) if isinstance(node, ast.Name)}
+    if function in bound or "*" in bound or used & _NAMESPACES:
+        return ""
+    defined = [n.name for n in module.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
+    return f"{function!r} is not defined in it{did_you_mean(function, defined)}"
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    """Yields the names that a node binds, anywhere: it is enough that one may be the module's."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (a.asname or a.name.partition(".")[0] for a in node.names)
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
 
 
 def can_leave_out(code: str, function: str, argument: str) -> bool:

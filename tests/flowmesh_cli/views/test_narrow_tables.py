@@ -130,7 +130,8 @@ def test_output_to_a_pipe_has_every_column(
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     show_summaries(Terminal(as_json=False), RUNS)
-    headings, first, second = capsys.readouterr().out.splitlines()
+    headings, first, second = lines = capsys.readouterr().out.splitlines()
+    assert lines == [line.rstrip() for line in lines]
     assert headings.split()[0::8] == ["run", "created"]
     assert headings.split()[1:8] == ["uid", "phase", "steps", "ran", "hits", "paid", "saved"]
     assert "team-c/word-problems-with-a-long-name" in second

@@ -305,7 +305,7 @@ async def test_a_replica_that_does_not_load_shows_the_engines_words_until_it_is_
     status = await api.until(lambda s: s.phase == "Loading")
     ready = status.conditions[-1]
     assert (ready.type, ready.status, ready.reason) == ("Ready", "False", "ReplicasMissing")
-    assert "good-w: failed no such dtype" in ready.message
+    assert "good-w: failed: no such dtype" in ready.message
     assert worker.replicas, "it stays on the worker, which loads it again"
     await worker.sync(replicas=(state_of(one),))
     await api.until(lambda s: s.phase == "Ready")

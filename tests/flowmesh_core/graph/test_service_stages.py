@@ -141,6 +141,32 @@ def test_code_that_is_not_python_and_a_file_that_was_not_read_are_refused() -> N
     assert "was not read" in found["components.rerank.python.file"]
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (
+            "def best(calls):\n    return calls\n",
+            "'bets' is not defined in it; did you mean 'best'?",
+        ),
+        ("class bets:\n    def compute(self, calls):\n        return calls\n", None),
+        ("if True:\n    def bets(calls):\n        return calls\n", None),
+        ("from somewhere import best as bets\n", None),
+        ("import somewhere as bets\n", None),
+        ("from somewhere import *\n", None),
+        ("bets, others = lambda calls: calls, 1\n", None),
+        ("globals()['bets'] = print\n", None),
+        ("exec('def bets(calls): pass')\n", None),
+    ],
+)
+def test_a_function_that_the_code_cannot_define_is_refused(code: str, problem: str | None) -> None:
+    search = {"python": {"code": code, "function": "bets"}}
+    components = {"search": search, "rerank": PYTHON, "writer": ENGINE}
+    if problem is None:
+        compiled(components=components)
+    else:
+        assert problems(components=components) == {"components.search.python.function": problem}
+
+
 def test_several_components_need_stages() -> None:
     found = problems(stages=[], reply={})
     assert found["components"].startswith("more than one component")

@@ -18,6 +18,11 @@ _OK = frozenset({200, 206})
 _PIECE = 1 << 20
 _CONNECT_S = 15.0
 _SILENCE_S = 60.0
+UNREACHED = (
+    "check the name, and the worker's network (on a cluster its pool's egress); without one, give a"
+    " local file or folder, such as ./model"
+)
+"""What to do where a server does not answer."""
 _NO_REMEDIES: Mapping[int, str] = {}
 Headers = Mapping[str, str]
 Sign = Callable[[str, str], Headers]
@@ -91,9 +96,8 @@ class Downloader:
                             return await self._take(response, url, on_progress)
                         url = urljoin(url, response.headers.get("Location", ""))
                 except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                    raise _failed(
-                        FailureKind.ENGINE, f"{redacted(url)} did not answer: {error}"
-                    ) from error
+                    message = f"{redacted(url)} did not answer: {error}"
+                    raise _failed(FailureKind.ENGINE, message, UNREACHED) from error
         raise _failed(FailureKind.BAD_INPUT, f"{redacted(url)} redirects too often")
 
     def _check(self, url: str) -> None:
