@@ -57,6 +57,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         miss_rate: the share of requests that may take longer than ``slo_s``.
         keys: of components that have one, the field of a request that their replica is chosen by,
             such as ``request.user``.
+        ttft_s: when the first event of a streamed answer is late; 0 for no target.
+        tpot_s: when a further token of a streamed answer is late, in the mean; 0 for no target.
     """
 
     service: str
@@ -76,6 +78,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     request_schema: dict[str, Any] = {}
     miss_rate: float = 0.01
     keys: dict[str, str] = {}
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -11,7 +11,7 @@ PROBLEM = "rank takes at least 300 ms, the target is 100 ms; stage rank alone ta
 
 
 def verdict(ended: int, missed: int = 0, *, rate: float = 0.01, **known: str) -> SloVerdict:
-    return slo_verdict(0.1, rate, SeenRequests(ended=ended, missed=missed), **known)
+    return slo_verdict(SloTargets(0.1), rate, SeenRequests(ended=ended, missed=missed), **known)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_times_of_stages_that_most_replies_contradict_do_not_count() -> None:
         (15, SloReason.STAGES_TOO_SLOW),
     ):
         seen = SeenRequests(ended=30, missed=missed, latency=(30,))
-        assert slo_verdict(10.0, 0.05, seen, PROBLEM).reason is reason
+        assert slo_verdict(SloTargets(10.0), 0.05, seen, PROBLEM).reason is reason
 
 
 def test_a_verdict_takes_no_time_with_many_replies_and_a_tiny_rate() -> None:
