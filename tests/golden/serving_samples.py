@@ -201,6 +201,8 @@ TO_HUB: dict[str, Any] = {
         halvings=1,
         component="llm",
         timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
+        ttft_s=1.5,
+        tpot_s=0.05,
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

@@ -108,14 +108,15 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
 
 def _check_token_targets(spec: ServiceSpec, report: Report) -> None:
     """Reports targets of tokens where no engine generates, or nobody measures them."""
-    targets = {"ttft": spec.slo.ttft, "tpot": spec.slo.tpot}
     generates = any(one.uses == GENERATE for one in spec.components.values())
-    for name in (name for name, target in targets.items() if target is not None):
+    for name, target in (("ttft", spec.slo.ttft), ("tpot", spec.slo.tpot)):
+        if target is None:
+            continue
         if spec.stages:
             text = "is for a service without stages: expected latency, which is of the reply"
         elif not generates:
             text = f"is for a service whose component uses {GENERATE}"
-        elif not seconds(targets[name]):
+        elif not seconds(target):
             text = "is 0: expected a time above 0, such as 50ms"
         else:
             continue

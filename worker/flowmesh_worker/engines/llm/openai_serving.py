@@ -199,7 +199,7 @@ class _CheckedEngine:
         if params.structured_outputs is not None:
             tenant = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
             await self._grammars.require(params.structured_outputs, tenant or "")
-        place = contextlib.nullcontext()
+        place: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
         if self._places is not None:
             place = self._places.of_call(request_id, tokens, params.n)
         async with place:
