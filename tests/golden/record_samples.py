@@ -461,6 +461,8 @@ _ENTRY = ServiceEntry(
     request_schema={"type": "object"},
     miss_rate=0.05,
     keys={"search": "request.user"},
+    ttft_s=1.5,
+    tpot_s=0.05,
 )
 _COMPONENT = ComponentPlan(
     name="llm",

@@ -151,9 +151,11 @@ TO_CALL_HOST: dict[str, Any] = {
         timing=StageTiming(target_s=0.5, visits=2, rest_s=0.25),
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
+    "token targets": serving.TokenTargets(ttft_s=1.5, tpot_s=0.05),
 }
 FROM_CALL_HOST: dict[str, Any] = {
     "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
+    "calls within targets": serving.CallsWithinTargets(calls=12),
     "component profiles": serving.ComponentProfiles(
         profiles=(
             serving.ComponentProfile(
