@@ -1,7 +1,7 @@
 """Measures the steps of a real engine at several numbers of sequences; prints them as JSON.
 
-The line that is fitted to steps of 1, 4, 16 and 32 sequences predicts those of 8, which are measured
-in turn with them but kept apart; calls with long prompts give the line its prompt tokens.
+The line that is fitted to steps of 1, 4, 16 and 32 sequences predicts those of 8, which are
+measured in turn with them but kept apart; calls with long prompts give it its prompt tokens.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from flowmesh_worker.engine_api import HostSettings, ServingCall, TreeInput
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 
 _TOKENS = 40
-_ROUNDS = 12
+_ROUNDS = 8
 _SIZES = (1, 4, 16, 32)
 _HELD_OUT = 8
 
