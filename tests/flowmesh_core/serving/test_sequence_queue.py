@@ -86,7 +86,7 @@ def test_a_lower_limit_stops_nothing_and_lets_nothing_begin() -> None:
 @pytest.mark.parametrize("limit", [1, 3, 8])
 def test_the_limit_holds_no_request_waits_for_a_row_and_no_room_stays_empty(limit: int) -> None:
     seed = int.from_bytes(os.urandom(4))
-    print(f"seed {seed}")
+    print(f"seed {seed}")  # noqa: T201 - shown where the test fails
     dice, queue = random.Random(seed), queue_with(limit)
     waiting: set[str] = set()
     running: dict[str, int] = {}
