@@ -107,6 +107,7 @@ class InstanceLink:
         self._wanted = 1
         self._within_targets = 0
         self._targets = TokenTargets()
+        self._has_sent_targets = False
         self._queue = CallQueue(1)
         self._changed = changed
         self._calls: dict[str, _Waiting] = {}
@@ -162,8 +163,8 @@ class InstanceLink:
 
     def use_targets(self, targets: TokenTargets) -> None:
         """Has the host keep the token targets of the replicas whose calls it answers."""
-        if targets != self._targets:
-            self._targets = targets
+        if targets != self._targets or not self._has_sent_targets:
+            self._targets, self._has_sent_targets = targets, True
             self._send(targets)
 
     def add(

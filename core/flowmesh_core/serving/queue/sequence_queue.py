@@ -66,7 +66,7 @@ class SequenceQueue:
     def turn(self) -> Turn:
         """Returns what begins and stops; to be called after each change."""
         turn = Turn([], [])
-        while self._requests and self._make_room(self._requests[0][1], turn.stop):
+        while self._requests and self._free_places(self._requests[0][1], turn.stop):
             name, sequences = self._requests.popleft()
             self._running[name] = sequences
             turn.begin.append(name)
@@ -80,7 +80,7 @@ class SequenceQueue:
         """Whether so many more may run; any number where nothing runs."""
         return not self.limit or not self.running or self.running + sequences <= self.limit
 
-    def _make_room(self, sequences: int, stopped: list[str]) -> bool:
+    def _free_places(self, sequences: int, stopped: list[str]) -> bool:
         """Stops as many rows as a request needs; returns whether it may begin."""
         requests = sum(self._running.values())
         if self.limit and requests and requests + sequences > self.limit:
