@@ -107,7 +107,7 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
 
 
 def _check_token_targets(spec: ServiceSpec, report: Report) -> None:
-    """Reports targets of tokens where no engine generates, or nobody measures them."""
+    """Reports targets of tokens that no engine could keep, or that are not measured."""
     generates = any(one.uses == GENERATE for one in spec.components.values())
     for name, target in (("ttft", spec.slo.ttft), ("tpot", spec.slo.tpot)):
         if target is None:

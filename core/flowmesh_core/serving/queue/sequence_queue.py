@@ -77,7 +77,7 @@ class SequenceQueue:
         return turn
 
     def _fits(self, sequences: int) -> bool:
-        """Whether so many more may run; any number where nothing runs."""
+        """Whether this number more may run; any number where nothing runs."""
         return not self.limit or not self.running or self.running + sequences <= self.limit
 
     def _free_places(self, sequences: int, stopped: list[str]) -> bool:

@@ -177,7 +177,7 @@ class _Growth:
         self._tokens = self._most = 0
 
     def begin(self) -> Callable[[int], None]:
-        """Returns what is told of the tokens of a try."""
+        """Returns what is called with the tokens of a try as they are made."""
         self._tokens = 0
         return self._add
 
