@@ -35,7 +35,7 @@ from flowmesh_worker.ipc.frames import AttemptEnded, Cancel, HostInput, Progress
 
 WITH, WITHOUT = "with the target", "without"
 _ATTEMPT = "batch-1"
-_ROWS, _ROW_TOKENS = 600, 64
+_ROWS, _ROW_TOKENS = 4000, 64
 _CALIBRATED_STREAMS = 6
 _TOO_MANY = 429
 _RETRY_S = 0.2
