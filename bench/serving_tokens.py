@@ -38,7 +38,7 @@ _ATTEMPT = "batch-1"
 _ROWS, _ROW_TOKENS = 4000, 64
 _CALIBRATED_STREAMS = 6
 _TOO_MANY = 429
-_RETRY_S = 0.2
+_RETRY_S = 1.0
 _DATA = b"data: {"
 
 
@@ -240,12 +240,12 @@ def table(target_s: float, found: Found) -> Table:
 def main() -> None:
     """Prints the result and writes it to the page."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=32, help="of an answer")
-    parser.add_argument("--each", type=int, default=3, help="answers of a client in a turn")
+    parser.add_argument("--each", type=int, default=1, help="answers of a client in a turn")
     parser.add_argument("--beside", type=int, default=4, help="clients beside the batch")
     parser.add_argument("--alone", type=int, default=32, help="clients without a batch")
-    parser.add_argument("--times", type=float, default=1.5, help="of six streams is the target")
+    parser.add_argument("--times", type=float, default=2.0, help="of six streams is the target")
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     arguments = parser.parse_args()
     result = Result("serving-tokens", page=SERVING_PAGE)
