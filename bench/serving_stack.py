@@ -41,6 +41,7 @@ class ServingStack:
         url: of the router.
         tokens: of the service, by the namespace that calls it.
         processes: process ids of ``router``, ``hub`` and ``host``.
+        messages: of the host, once it has loaded its engine.
     """
 
     def __init__(self, folder: Path, namespaces: Sequence[str] = (_NAMESPACE,)) -> None:
@@ -48,7 +49,9 @@ class ServingStack:
         self.url = ""
         self.tokens = {namespace: secrets.token_hex(16) for namespace in namespaces}
         self.processes: dict[str, int] = {}
+        self.messages: asyncio.Queue[FromHost] = asyncio.Queue()
         self._folder = folder
+        self._hub = HubProcess("bench", lambda _: None)
 
     def headers(self, namespace: str = "") -> dict[str, str]:
         """Returns the headers of a namespace's requests; without a name, of the first one's."""
@@ -81,20 +84,18 @@ class ServingStack:
     @contextlib.asynccontextmanager
     async def host(self, start: Start, replicas: int = 1) -> AsyncIterator[HostProcess]:
         """Starts an engine host that is several replicas, and a hub that connects it."""
-        messages: asyncio.Queue[FromHost] = asyncio.Queue()
-        host = HostProcess(messages.put_nowait, lambda _: None, lambda _: None)
-        hub = HubProcess("bench", lambda _: None)
+        host = HostProcess(self.messages.put_nowait, lambda _: None, lambda _: None)
+        hub = self._hub
         try:
             await host.start(host_environment(os.environ, start.threads))
             host.send(start)
-            loaded = await messages.get()
+            loaded = await self.messages.get()
             if not isinstance(loaded, Loaded):
                 sys.exit(f"the engine does not load: {loaded}")
-            path = self._folder / "calls"
-            host.send(ListenForCalls(str(path)))
+            host.send(ListenForCalls(str(self._calls)))
             hub.start(1, (RouterAddress(f"unix:{self._hubs}"),))
             for number in range(replicas):
-                hub.admit(1, path, self._replica(number))
+                hub.admit(1, self._calls, self._replica(number))
             await self._until_ready(replicas)
             self.processes |= {"hub": hub.pid, "host": host.pid}
             yield host
@@ -102,9 +103,18 @@ class ServingStack:
             await hub.close()
             await host.close(_CLOSE_WITHIN_S)
 
+    def use_targets(self, *, ttft_s: float = 0.0, tpot_s: float = 0.0) -> None:
+        """Has the engine of a single replica keep these targets from now on."""
+        replica = msgspec.structs.replace(self._replica(0), ttft_s=ttft_s, tpot_s=tpot_s)
+        self._hub.admit(1, self._calls, replica)
+
     @property
     def _hubs(self) -> Path:
         return self._folder / "hubs"
+
+    @property
+    def _calls(self) -> Path:
+        return self._folder / "calls"
 
     async def _until_ready(self, replicas: int) -> None:
         import aiohttp  # noqa: PLC0415 - used here alone

@@ -71,7 +71,7 @@ class RouterMetrics:
         )
         self.slo_miss_rate = Gauge(
             "flowmesh_service_slo_miss_rate",
-            "The share of a service's requests that may miss its latency target.",
+            "The share of a service's requests that may miss a target.",
             ["service"],
             registry=self.registry,
         )
@@ -114,7 +114,8 @@ class RouterMetrics:
         for name, entry in services.items():
             found = self.of_service(name)
             found.counts.target_s = entry.slo_s
-            if entry.slo_s and found.label != OTHER:
+            found.counts.ttft_s, found.counts.tpot_s = entry.ttft_s, entry.tpot_s
+            if (entry.slo_s or entry.ttft_s or entry.tpot_s) and found.label != OTHER:
                 self.slo_miss_rate.labels(found.label).set(entry.miss_rate)
 
     def counts(self) -> Mapping[str, RequestCounts]:
@@ -204,6 +205,16 @@ class ServiceMetrics:
         if self.counts.end(outcome, seconds):
             figures.slo_missed += 1
 
+    def begin_stream(self, seconds: float) -> None:
+        """Counts the first event of a streamed answer, so long after its request."""
+        self.figures.ttft.observe(seconds)
+        self.figures.ttft_missed += self.counts.begin_stream(seconds)
+
+    def end_stream(self, token_s: float) -> None:
+        """Counts a streamed answer by the time of its tokens after the first event."""
+        self.figures.tpot.observe(token_s)
+        self.figures.tpot_missed += self.counts.end_stream(token_s)
+
 
 class ServiceFigures:
     """What Prometheus gets of a service, or of all of the label ``other``.
@@ -214,6 +225,8 @@ class ServiceFigures:
         latency: time from a request to the end of its answer.
         ttft: time from a streamed request to its first event.
         slo_missed: requests that took longer than the latency target.
+        ttft_missed: streamed answers that began after their target; ``tpot_missed`` those whose
+            tokens took longer than theirs.
         tokens_in: of prompts.
         tokens_out: of answers.
         tpot: time of streamed answers after their first event, by their tokens after the first.
@@ -227,12 +240,15 @@ class ServiceFigures:
         "tokens_in",
         "tokens_out",
         "tpot",
+        "tpot_missed",
         "ttft",
+        "ttft_missed",
     )
 
     def __init__(self) -> None:
         self.outcomes: Counts[str] = Counts()
         self.in_flight = self.tokens_in = self.tokens_out = self.slo_missed = 0
+        self.ttft_missed = self.tpot_missed = 0
         self.latency = SecondsHistogram(_SECONDS)
         self.ttft = SecondsHistogram(_SECONDS)
         self.tpot = SecondsHistogram(_TOKEN_SECONDS)
@@ -284,6 +300,16 @@ class _ServiceCollector(Collector):
             "Requests to services that took longer than the latency target.",
             labels=["service"],
         )
+        ttft_missed = CounterMetricFamily(
+            "flowmesh_service_ttft_missed_total",
+            "Streamed answers whose first event came after its target.",
+            labels=["service"],
+        )
+        tpot_missed = CounterMetricFamily(
+            "flowmesh_service_tpot_missed_total",
+            "Streamed answers whose time per token was above its target.",
+            labels=["service"],
+        )
         for name, figures in self._services.items():
             for outcome, count in figures.outcomes.items():
                 requests.add_metric([name, outcome], count)
@@ -294,9 +320,10 @@ class _ServiceCollector(Collector):
             tokens.add_metric([name, "in"], figures.tokens_in)
             tokens.add_metric([name, "out"], figures.tokens_out)
             slo_missed.add_metric([name], figures.slo_missed)
-        return iter(
-            (requests, latency, ttft, tpot, in_flight, tokens, slo_missed, self._route_times())
-        )
+            ttft_missed.add_metric([name], figures.ttft_missed)
+            tpot_missed.add_metric([name], figures.tpot_missed)
+        counters = (requests, tokens, slo_missed, ttft_missed, tpot_missed)
+        return iter((*counters, latency, ttft, tpot, in_flight, self._route_times()))
 
     def _route_times(self) -> Metric:
         return SummaryMetricFamily(

@@ -12,6 +12,7 @@ class RequestCounts:
 
     Attributes:
         target_s: when a reply is late; 0 for never.
+        ttft_s: when the first event of a stream is late, ``tpot_s`` a further token; 0 for never.
         in_flight: requests that were taken and have not ended.
     """
 
@@ -21,16 +22,37 @@ class RequestCounts:
         "_invalid",
         "_latency",
         "_missed",
+        "_missed_tpot",
+        "_missed_ttft",
         "_refused",
+        "_streamed",
+        "_token_timed",
         "in_flight",
         "target_s",
+        "tpot_s",
+        "ttft_s",
     )
 
     def __init__(self) -> None:
-        self.target_s = 0.0
+        self.target_s = self.ttft_s = self.tpot_s = 0.0
         self.in_flight = 0
         self._ended = self._missed = self._refused = self._gone = self._invalid = 0
+        self._streamed = self._missed_ttft = self._token_timed = self._missed_tpot = 0
         self._latency = [0] * BUCKETS
+
+    def begin_stream(self, seconds: float) -> bool:
+        """Counts the first event of a stream; returns whether it has missed its target."""
+        missed = 0 < self.ttft_s < seconds
+        self._streamed += 1
+        self._missed_ttft += missed
+        return missed
+
+    def end_stream(self, token_s: float) -> bool:
+        """Counts the time per token of a stream; returns whether it has missed its target."""
+        missed = 0 < self.tpot_s < token_s
+        self._token_timed += 1
+        self._missed_tpot += missed
+        return missed
 
     def end(self, outcome: str, seconds: float) -> bool:
         """Counts a request that has ended; returns whether it has missed the latency target.
@@ -70,4 +92,8 @@ class RequestCounts:
             latency=tuple(self._latency[: last + 1]),
             replicas=replicas,
             invalid=self._invalid,
+            streamed=self._streamed,
+            missed_ttft=self._missed_ttft,
+            token_timed=self._token_timed,
+            missed_tpot=self._missed_tpot,
         )

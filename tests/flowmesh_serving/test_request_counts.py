@@ -30,9 +30,33 @@ def test_each_outcome_counts_as_what_it_says_about_the_target() -> None:
     assert sum(found.latency) == 3
 
 
+def test_streams_count_against_the_targets_of_their_tokens() -> None:
+    metrics = RouterMetrics()
+    metrics.use({SERVICE: ServiceEntry(SERVICE, "ask", ttft_s=1.5, tpot_s=0.05)})
+    one = metrics.of_service(SERVICE)
+    for first_s, token_s in ((0.5, 0.02), (1.5, 0.05), (1.6, 0.06), (1.7, 0.04)):
+        with one.track_in_flight():
+            one.begin_stream(first_s)
+            one.end_stream(token_s)
+        one.count("ok", 1.0)
+    found = one.counts.report(SERVICE, ())
+    assert (found.streamed, found.missed_ttft) == (4, 2)
+    assert (found.token_timed, found.missed_tpot) == (4, 1)
+    assert check_report(RouterReport("a", 1.0, (found,)), PLACED).ignored == 0
+    for wrong in ({"missed_ttft": 5}, {"missed_tpot": 5}, {"token_timed": 5}, {"streamed": -1}):
+        changed = msgspec.structs.replace(found, **wrong)
+        assert check_report(RouterReport("a", 1.0, (changed,)), PLACED).ignored == 1
+    text = metrics.text({}).decode()
+    assert f'ttft_missed_total{{service="{SERVICE}"}} 2.0' in text
+    assert f'tpot_missed_total{{service="{SERVICE}"}} 1.0' in text
+    assert f'slo_miss_rate{{service="{SERVICE}"}} 0.01' in text
+
+
 def test_without_a_target_nothing_is_late() -> None:
     counts = RequestCounts()
     assert not counts.end("ok", 1e6)
+    assert not counts.begin_stream(1e6)
+    assert not counts.end_stream(1e6)
     assert counts.report(SERVICE, ()).missed == 0
 
 

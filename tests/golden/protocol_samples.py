@@ -208,6 +208,8 @@ REPLICA = ServingReplica(
     salts={"team-a": "salt-a"},
     timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
     halvings=1,
+    ttft_s=1.5,
+    tpot_s=0.05,
 )
 REPLICA_STATE = ServingReplicaState(
     replica_id="team-a/ask/llm/r1/0",

@@ -462,6 +462,8 @@ _ENTRY = ServiceEntry(
     miss_rate=0.05,
     keys={"search": "request.user"},
     chat=ChatFields(question="question", answer="text"),
+    ttft_s=1.5,
+    tpot_s=0.05,
 )
 _COMPONENT = ComponentPlan(
     name="llm",

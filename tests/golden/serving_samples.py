@@ -164,9 +164,11 @@ TO_CALL_HOST: dict[str, Any] = {
         timed=True,
     ),
     "forget values": serving.ForgetValues(keys=("q1.2.hits",)),
+    "token targets": serving.TokenTargets(ttft_s=1.5, tpot_s=0.05),
 }
 FROM_CALL_HOST: dict[str, Any] = {
     "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
+    "calls within targets": serving.CallsWithinTargets(calls=12),
     "component profiles": serving.ComponentProfiles(
         profiles=(
             serving.ComponentProfile(
@@ -214,6 +216,8 @@ TO_HUB: dict[str, Any] = {
         halvings=1,
         component="llm",
         timings={"answer": StageTiming(target_s=0.5, visits=2, rest_s=0.25)},
+        ttft_s=1.5,
+        tpot_s=0.05,
     ),
     "withdraw": hub_frames.WithdrawReplica(replica_id="team-a/ask/llm/r1/0"),
     "close hub": hub_frames.CloseHub(),

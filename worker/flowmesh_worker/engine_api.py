@@ -19,8 +19,13 @@ from typing import Any, Protocol, TypeVar
 
 from flowmesh_core.dataset.manifest import ChunkRef, Manifest
 from flowmesh_core.dataset.schema import Schema
-from flowmesh_core.errors import AttemptError, Failure, FailureKind
-from flowmesh_core.protocol.serving import CallEnded, ComponentCall, ComponentProfile
+from flowmesh_core.errors import AttemptError, Failure, FailureKind, FlowMeshError
+from flowmesh_core.protocol.serving import (
+    CallEnded,
+    ComponentCall,
+    ComponentProfile,
+    TokenTargets,
+)
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.secret_values import SecretValues
 
@@ -400,6 +405,12 @@ class ServingAnswer:
     tokens_out: int = 0
 
 
+class CallRefusedError(FlowMeshError):
+    """An engine does not take a call now; nothing of it was computed."""
+
+    retryable = True
+
+
 class Serves(Protocol):
     """The second face of an engine that answers requests of services beside its attempts.
 
@@ -417,6 +428,7 @@ class Serves(Protocol):
 
         Raises:
             AttemptError: of kind host-crashed for the instance; every other error is the call's.
+            CallRefusedError: its first token would come later than the engine's target.
         """
         ...
 
@@ -426,6 +438,22 @@ class Serves(Protocol):
         Yields:
             Server-sent events, whole ones, as they are made; last a ``ServingAnswer``. An answer
             with another status than 200 comes first and alone.
+
+        Raises:
+            AttemptError: as ``answer``; ``CallRefusedError`` comes before anything else.
+        """
+        ...
+
+
+class KeepsTokenTargets(Protocol):
+    """A further face of ``Serves``: an engine that generates tokens and keeps their targets."""
+
+    def use_targets(self, targets: TokenTargets, changed: Callable[[int], None]) -> None:
+        """Keeps these targets from now on.
+
+        Args:
+            targets: the strictest of the services whose calls it answers.
+            changed: called with how many calls may run at once, now and when that changes.
         """
         ...
 

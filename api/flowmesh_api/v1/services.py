@@ -56,7 +56,12 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
         missed: of those, the ones that took longer than the latency target.
         p50_s: the median latency of answers; ``p99_s`` the 99th percentile; exact to a fifth.
         latency_s: the latency target; 0 for none.
-        miss_rate: the share of requests that may miss it.
+        miss_rate: the share of requests that may miss a target.
+        ttft_s: the target of the time to the first event of streamed answers; 0 for none.
+        streamed: those whose answer has begun as a stream; ``missed_ttft`` of those, the late ones.
+        tpot_s: the target of the time of their further tokens; 0 for none.
+        token_timed: streams that have ended with at least two tokens; ``missed_tpot`` of those,
+            the ones above the target.
     """
 
     rate_per_s: float = 0.0
@@ -68,6 +73,12 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     p99_s: float = 0.0
     latency_s: float = 0.0
     miss_rate: float = 0.0
+    ttft_s: float = 0.0
+    streamed: int = 0
+    missed_ttft: int = 0
+    tpot_s: float = 0.0
+    token_timed: int = 0
+    missed_tpot: int = 0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -154,16 +154,21 @@ def requests_text(seen: ServiceRequests) -> str:
     text = f"{seen.rate_per_s:.3g}/s; in 5 minutes {seen.came}, of which {seen.refused} refused"
     if seen.p99_s:  # else none of those that ended was answered
         text += f"; p50 {seen.p50_s * 1e3:.0f} ms, p99 {seen.p99_s * 1e3:.0f} ms"
-    if seen.ended and seen.latency_s:
-        text += (
-            f"; {seen.missed} of {seen.ended} later than {seen.latency_s * 1e3:.0f} ms"
-            f" ({seen.missed / seen.ended:.1%}, {100 * seen.miss_rate:.3g}% may)"
-        )
+    for missed, ended, target_s, late in (
+        (seen.missed, seen.ended, seen.latency_s, "later than {}"),
+        (seen.missed_ttft, seen.streamed, seen.ttft_s, "streams began after {}"),
+        (seen.missed_tpot, seen.token_timed, seen.tpot_s, "streams took more than {} a token"),
+    ):
+        if ended and target_s:
+            text += (
+                f"; {missed} of {ended} {late.format(f'{target_s * 1e3:.0f} ms')}"
+                f" ({missed / ended:.1%}, {100 * seen.miss_rate:.3g}% may)"
+            )
     return text
 
 
 def _slo(service: ServiceStatus) -> str:
-    """Returns whether a service meets its SLO; ``-`` for one without a latency target."""
+    """Returns whether a service meets its SLO; ``-`` for one without targets."""
     met = (c.status for c in service.conditions if c.type == "MeetsSlo")
     return {"True": "met", "False": "missed", "Unknown": "unknown"}.get(next(met, ""), "-")
 

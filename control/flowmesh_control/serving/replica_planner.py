@@ -29,7 +29,12 @@ from flowmesh_control.serving.learned_halvings import LearnedHalvings
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
 from flowmesh_control.serving.service_loads import ServiceLoads
-from flowmesh_control.serving.service_slo import ServiceTargets, condition_of, requests_of
+from flowmesh_control.serving.service_slo import (
+    ServiceTargets,
+    condition_of,
+    requests_of,
+    slo_targets,
+)
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
@@ -169,7 +174,7 @@ class ReplicaPlanner:
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
         seen, best_per_s = self.loads.seen(service.id), 0.0
-        if service.release is not None:
+        if service.release is not None and slo_targets(service):
             target = self._targets.of(service)
             best_per_s = self._curves.best_per_s(service.id, target)
             if target.latency_s:
@@ -350,6 +355,8 @@ class ReplicaPlanner:
             affinity=component.plan.affinity,
             trusted=trusted,
             halvings=self._halvings.of(info.signature),
+            ttft_s=service.entry.ttft_s,
+            tpot_s=service.entry.tpot_s,
         )
 
 

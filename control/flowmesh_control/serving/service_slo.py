@@ -10,7 +10,7 @@ from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.serving.replica_scaler import ServiceTarget
 from flowmesh_core.serving.plan.request_meter import SeenRequests
 from flowmesh_core.serving.plan.serving_plan import ServePlan
-from flowmesh_core.serving.plan.slo_verdict import slo_verdict
+from flowmesh_core.serving.plan.slo_verdict import SloTargets, slo_verdict
 from flowmesh_core.stages.service_graph import (
     LoadedGraph,
     ServiceGraph,
@@ -46,7 +46,7 @@ class ServiceTargets:
 def condition_of(
     service: ServiceRecord, target: ServiceTarget, made: ServePlan, seen: SeenRequests
 ) -> ServiceCondition:
-    """Returns the condition of a service with a latency target.
+    """Returns the condition of a service with targets.
 
     Args:
         service: the service, with a release.
@@ -56,7 +56,7 @@ def condition_of(
     """
     problem = made.problems.get(service.id, "")
     verdict = slo_verdict(
-        target.latency_s,
+        slo_targets(service),
         service.entry.miss_rate,
         seen,
         problem,
@@ -65,6 +65,11 @@ def condition_of(
     return ServiceCondition(
         MEETS_SLO, _STATUS[verdict.holds], verdict.reason.value, verdict.message
     )
+
+
+def slo_targets(service: ServiceRecord) -> SloTargets:
+    """Returns the targets of a service."""
+    return SloTargets(service.entry.slo_s, service.entry.ttft_s, service.entry.tpot_s)
 
 
 def requests_of(service: ServiceRecord, seen: SeenRequests) -> ServiceRequests:
@@ -78,7 +83,13 @@ def requests_of(service: ServiceRecord, seen: SeenRequests) -> ServiceRequests:
         p50_s=round(seen.p50_s, 4),
         p99_s=round(seen.p99_s, 4),
         latency_s=service.entry.slo_s,
-        miss_rate=service.entry.miss_rate if service.entry.slo_s else 0.0,
+        miss_rate=service.entry.miss_rate if slo_targets(service) else 0.0,
+        ttft_s=service.entry.ttft_s,
+        streamed=seen.streamed,
+        missed_ttft=seen.missed_ttft,
+        tpot_s=service.entry.tpot_s,
+        token_timed=seen.token_timed,
+        missed_tpot=seen.missed_tpot,
     )
 
 

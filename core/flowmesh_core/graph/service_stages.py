@@ -19,6 +19,7 @@ from flowmesh_core.graph.service_groups import check_affinity
 from flowmesh_core.graph.service_keys import check_keys, refuse_keys
 from flowmesh_core.graph.service_requests import check_request_schema
 from flowmesh_core.graph.topology import find_cycle, order
+from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.stages.service_graph import (
@@ -56,8 +57,10 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         _require_one_engine(spec, report)
         refuse_keys(spec, report)
         refuse_chat(spec, report)
+        _check_token_targets(spec, report)
         return None
     found = _Problems(report)
+    _check_token_targets(spec, found.add)
     stages: dict[str, Stage] = {}
     needs: dict[str, list[str]] = {}
     for index, one in enumerate(spec.stages):
@@ -105,6 +108,23 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
         elif component.uses == TOPK:
             text = f"{TOPK} answers stages only: add stages and a reply"
             report(("spec", "components", name, "uses"), text)
+
+
+def _check_token_targets(spec: ServiceSpec, report: Report) -> None:
+    """Reports targets of tokens that no engine could keep, or that are not measured."""
+    generates = any(one.uses == GENERATE for one in spec.components.values())
+    for name, target in (("ttft", spec.slo.ttft), ("tpot", spec.slo.tpot)):
+        if target is None:
+            continue
+        if spec.stages:
+            text = "is for a service without stages: expected latency, which is of the reply"
+        elif not generates:
+            text = f"is for a service whose component uses {GENERATE}"
+        elif not seconds(target):
+            text = "is 0: expected a time above 0, such as 50ms"
+        else:
+            continue
+        report(("spec", "slo", name), f"{name} {text}")
 
 
 def _stage(

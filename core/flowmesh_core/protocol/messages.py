@@ -182,6 +182,8 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
         timings: by stage that calls it, what a call may take.
         halvings: how often replicas of its signature ran out of memory on such workers: so often
             its calls at once are halved.
+        ttft_s: the target of the time to the first token of its answers; 0 for none.
+        tpot_s: the target of the time of each further token; 0 for none.
     """
 
     replica_id: str
@@ -193,6 +195,8 @@ class ServingReplica(msgspec.Struct, frozen=True, omit_defaults=True):
     salts: dict[str, str] = {}
     timings: dict[str, StageTiming] = {}
     halvings: int = 0
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
     @property
     def code_tenant(self) -> str:

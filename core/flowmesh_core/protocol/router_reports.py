@@ -43,6 +43,10 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
             at the end without a request are left out.
         replicas: the profiles of its replicas, as their hubs reported them last.
         invalid: those that their caller has to change: 4xx, but for 429.
+        streamed: those whose answer has begun as a stream.
+        missed_ttft: of those, the ones whose first event came after its target.
+        token_timed: streams that have ended with at least two tokens.
+        missed_tpot: of those, the ones whose time per token is above its target.
     """
 
     service: str
@@ -53,6 +57,10 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     latency: tuple[int, ...] = ()
     replicas: tuple[ReplicaProfile, ...] = ()
     invalid: int = 0
+    streamed: int = 0
+    missed_ttft: int = 0
+    token_timed: int = 0
+    missed_tpot: int = 0
 
 
 class RouterReport(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -70,6 +70,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         keys: of components that have one, the field of a request that their replica is chosen by,
             such as ``request.user``.
         chat: of a service with stages that is offered as a chat model; None for others.
+        ttft_s: when the first event of a streamed answer is late; 0 for no target.
+        tpot_s: when a further token of a streamed answer is late, in the mean; 0 for no target.
     """
 
     service: str
@@ -90,6 +92,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     miss_rate: float = 0.01
     keys: dict[str, str] = {}
     chat: ChatFields | None = None
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -7,8 +7,9 @@ hub, host; its pieces and its end come back the same way::
                      StageValue, StageFailed, StageReport
     router -> hub    RouterWelcome, RouterRefused, ServiceCall, Credit, Abort, Ping,
                      UseGraph, RunStages, StageValue, EndRequest, AskStages
-    hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues
-    host -> hub      CallHostHello, Piece, CallEnded, ComponentProfiles
+    hub -> host      ServiceCall, Credit, Abort, ComponentCall, ForgetValues, TokenTargets
+    host -> hub      CallHostHello, Piece, CallEnded, CallRefused, ComponentProfiles,
+                     CallsWithinTargets
     hub -> hub       PeerHello, PeerValue; back PeerWelcome, PeerRefused
 
 A request to a service with stages has a route, which its router sends to each hub in it. A hub
@@ -197,6 +198,24 @@ class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hell
     calls_max: int
 
 
+class CallsWithinTargets(msgspec.Struct, frozen=True, array_like=True, tag="calls-within"):
+    """How many calls the engine runs at once for its token targets, at most ``calls_max``."""
+
+    calls: int
+
+
+class TokenTargets(msgspec.Struct, frozen=True, array_like=True, tag="token-targets"):
+    """What the engine of a host keeps from now on.
+
+    Attributes:
+        ttft_s: the time to the first token; 0 for no target.
+        tpot_s: the time of each further token; 0 for no target.
+    """
+
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
+
+
 class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     """One request for a replica.
 
@@ -282,7 +301,10 @@ class CallEnded(msgspec.Struct, frozen=True, array_like=True, tag="call-ended"):
 
 
 class CallRefused(msgspec.Struct, frozen=True, array_like=True, tag="call-refused"):
-    """The hub does not take a call: the replica is ``FULL`` or an ``UNKNOWN_REPLICA``."""
+    """The hub does not take a call: the replica is ``FULL`` or an ``UNKNOWN_REPLICA``.
+
+    A host sends ``FULL`` where the first token of a call would come too late.
+    """
 
     call_id: str
     reason: str
@@ -587,7 +609,9 @@ FromRouter = (
     | EndRequest
     | AskStages
 )
-ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues
+ToCallHost = ServiceCall | Credit | Abort | ComponentCall | ForgetValues | TokenTargets
 ToPeer = PeerHello | PeerValue
 FromPeer = PeerRefused | PeerWelcome
-FromCallHost = CallHostHello | Piece | CallEnded | ComponentProfiles
+FromCallHost = (
+    CallHostHello | Piece | CallEnded | CallRefused | ComponentProfiles | CallsWithinTargets
+)

@@ -15,7 +15,8 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
     Args:
         service: the checked document.
         graph: its stages, compiled; None for a service of one engine, which has no limits of its
-            own: its latency target is measured, and changes nothing about requests.
+            own: its latency target is measured, and changes nothing about requests; its engine
+            keeps those of tokens.
     """
     metadata, spec = service.metadata, service.spec
     name = f"{metadata.namespace}/{metadata.name}"
@@ -23,7 +24,14 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
     limits, slo = spec.limits, spec.slo
     slo_s = seconds(slo.latency) if slo.latency else 0.0
     if graph is None:
-        return ServiceEntry(name, model, slo_s=slo_s, miss_rate=slo.miss_rate)
+        return ServiceEntry(
+            name,
+            model,
+            slo_s=slo_s,
+            miss_rate=slo.miss_rate,
+            ttft_s=seconds(slo.ttft) if slo.ttft else 0.0,
+            tpot_s=seconds(slo.tpot) if slo.tpot else 0.0,
+        )
     return ServiceEntry(
         name,
         model,

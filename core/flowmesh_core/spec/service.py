@@ -181,6 +181,16 @@ class SloSpec(SpecModel):
     latency: Duration | None = Field(
         default=None, description="Time from a request to its reply, such as 4s."
     )
+    ttft: Duration | None = Field(
+        default=None,
+        description="Time from a request to the first event of its streamed answer, such as 1500ms;"
+        " of a service without stages whose engine generates.",
+    )
+    tpot: Duration | None = Field(
+        default=None,
+        description="Time of each token of a streamed answer after its first event, such as 50ms;"
+        " of a service without stages whose engine generates.",
+    )
     miss_rate: float = Field(
         default=0.01,
         ge=0.0001,

@@ -79,7 +79,7 @@ class CallAnswer:
                 self._record.release = pending.release
             if isinstance(reply, CallEnded):
                 return self._whole(reply)
-            self._metrics.figures.ttft.observe(time.monotonic() - began_s)
+            self._metrics.begin_stream(time.monotonic() - began_s)
             return await self._stream(pending, reply)
         finally:
             self._calls.end(pending)
@@ -178,7 +178,7 @@ class CallAnswer:
         """Counts the time of a token after the first; answers of one request are made at once."""
         following = ended.tokens_out / self._answers - 1
         if ended.outcome == OK and following > 0:
-            self._metrics.figures.tpot.observe(seconds / following)
+            self._metrics.end_stream(seconds / following)
 
 
 def _error_event(ended: CallEnded) -> bytes:

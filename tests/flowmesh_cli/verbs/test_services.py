@@ -137,6 +137,20 @@ def test_the_state_has_the_requests_of_the_last_minutes(
     assert "12 of 48 later than 400 ms (25.0%, 5% may)" in out
 
 
+def test_the_state_has_the_streams_that_missed_a_target_of_tokens(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = {"ttft_s": 1.5, "streamed": 40, "missed_ttft": 2}
+    targets |= {"tpot_s": 0.05, "token_timed": 38, "missed_tpot": 19}
+    requests = msgspec.structs.replace(REQUESTS, latency_s=0.0, **targets)
+    client.answer = msgspec.structs.replace(STATUS, requests=requests)
+    services.show_service("ask", namespace="", place=HERE, as_json=False)
+    out = capsys.readouterr().out
+    assert "later than" not in out
+    assert "2 of 40 streams began after 1500 ms (5.0%, 5% may)" in out
+    assert "19 of 38 streams took more than 50 ms a token (50.0%, 5% may)" in out
+
+
 def test_no_latency_is_shown_where_nothing_was_answered(
     client: Answering, capsys: pytest.CaptureFixture[str]
 ) -> None:

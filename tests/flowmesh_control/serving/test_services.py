@@ -462,6 +462,20 @@ async def test_every_replica_has_a_reason(found: Place, folder: Path) -> None:
     await api.call("GET", "/v1/services/other/why?namespace=team-a", status=404)
 
 
+async def test_a_changed_target_of_tokens_reaches_the_replica_that_runs(
+    found: Place, folder: Path
+) -> None:
+    api, worker, one = await serving(found, folder)
+    assert (one.ttft_s, one.tpot_s) == (0.0, 0.0)
+    await api.apply(service(slo={"ttft": "1500ms", "tpot": "50ms"}))
+    await until(lambda: worker.replicas and worker.replicas[0].tpot_s)
+    (changed,) = worker.replicas or ()
+    assert (changed.replica_id, changed.ttft_s, changed.tpot_s) == (one.replica_id, 1.5, 0.05)
+    shown = await api.status()
+    assert (shown.requests.ttft_s, shown.requests.tpot_s) == (1.5, 0.05)
+    assert [c.status for c in shown.conditions if c.type == "MeetsSlo"] == ["Unknown"]
+
+
 async def test_a_replica_on_a_new_worker_begins_with_what_the_lost_one_has_learned(
     found: Place, folder: Path
 ) -> None:

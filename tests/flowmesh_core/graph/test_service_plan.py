@@ -8,6 +8,7 @@ from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.spec.service import FlowMeshService
 
 CATALOG = builtin_catalog()
@@ -88,3 +89,40 @@ def test_a_service_of_embeddings_loads_the_models_own_pooling_with_vllm() -> Non
     assert component.step.fields == {"dtype": "auto", "implementation": "vllm"}
     assert component.step.params == {"pooling": "auto"}
     assert component.step.minor == 1
+
+
+@pytest.mark.parametrize(
+    ("slo", "uses", "message"),
+    [
+        ({"ttft": "1500ms"}, "llm.generate", ""),
+        ({"tpot": "50ms", "latency": "9s"}, "llm.generate", ""),
+        ({"ttft": "1s"}, "llm.embed", "ttft is for a service whose component uses llm.generate"),
+        ({"tpot": "50ms"}, "llm.embed", "tpot is for a service whose component uses llm.generate"),
+        ({"tpot": "0s"}, "llm.generate", "tpot is 0: expected a time above 0, such as 50ms"),
+    ],
+)
+def test_targets_of_tokens_are_of_a_service_whose_engine_generates(
+    slo: dict[str, str], uses: str, message: str
+) -> None:
+    document = {
+        "apiVersion": "flowmesh.dev/v1alpha1",
+        "kind": "FlowMeshService",
+        "metadata": {"name": "ask", "namespace": "team-a"},
+        "spec": {
+            "inputs": {"base": {"model": "smollm2-135m-instruct"}},
+            "components": {"llm": {"uses": uses, "inputs": {"model": "inputs.base"}}},
+            "slo": slo,
+        },
+    }
+    service = FlowMeshService.model_validate(document)
+    if message:
+        with pytest.raises(SpecError) as raised:
+            compile_service(service, CATALOG)
+        (problem,) = raised.value.problems
+        assert problem.message == message
+        assert problem.path == f"spec.slo.{next(iter(slo))}"
+        return
+    compile_service(service, CATALOG)
+    entry = router_entry(service, None)
+    assert entry.ttft_s == (1.5 if "ttft" in slo else 0.0)
+    assert entry.tpot_s == (0.05 if "tpot" in slo else 0.0)

@@ -36,6 +36,10 @@ class Router:
             ended=self.total.ended + len(latencies_s),
             missed=self.total.missed + sum(s > target_s for s in latencies_s),
             latency=tuple(counts),
+            streamed=self.total.streamed + len(latencies_s),
+            missed_ttft=self.total.missed_ttft + sum(s > target_s / 2 for s in latencies_s),
+            token_timed=self.total.token_timed + len(latencies_s[1:]),
+            missed_tpot=self.total.missed_tpot + sum(s > target_s for s in latencies_s[1:]),
         )
 
     @property
@@ -76,6 +80,8 @@ def test_lost_and_repeated_reports_change_no_sum() -> None:
     assert (a.ended, a.missed, a.latency) == (b.ended, b.missed, b.latency)
     assert a.ended == sum(r.total.ended for r in routers)
     assert a.missed == sum(r.total.missed for r in routers)
+    for name in ("streamed", "missed_ttft", "token_timed", "missed_tpot"):
+        assert getattr(a, name) == getattr(b, name) == sum(getattr(r.total, name) for r in routers)
 
 
 def test_the_rate_is_of_the_last_minute_and_all_else_of_five() -> None:

@@ -22,6 +22,7 @@ from flowmesh_core.serving.plan.serving_plan import (
     plan,
 )
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.serving.queue.step_profile import TOKEN_MARGIN
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 
 L40S, CPU = "nvidia-l40s", "cpu"
@@ -53,6 +54,18 @@ def test_replicas_follow_the_demand() -> None:
         made = plan(state(fleet, component(rate_per_s=rate)), 0.0)
         assert placed(made.placement) == count
         assert made.counts["t/a", "llm"].wanted == count
+
+
+def test_a_target_of_time_per_token_leaves_a_replica_fewer_calls_at_once() -> None:
+    """Steps of at most 0.15 s have 5 calls: one replica then serves 35 a second in place of 50."""
+    fleet = FleetView(workers(4))
+    for tpot_s, count in ((0.0, 1), (0.15 / TOKEN_MARGIN, 2), (10.0, 1)):
+        one = component(rate_per_s=29.0)
+        one = replace(one, demand=replace(one.demand, ttft_s=1.5, tpot_s=tpot_s))
+        made = plan(state(fleet, one), 0.0)
+        assert placed(made.placement) == count
+        replicas = [r for given in made.placement.workers.values() for r in given]
+        assert {(r.ttft_s, r.tpot_s) for r in replicas} == {(1.5, tpot_s)}
 
 
 def test_without_a_range_the_result_is_that_of_placement_alone() -> None:

@@ -5,13 +5,18 @@ import math
 import pytest
 
 from flowmesh_core.serving.plan.request_meter import SeenRequests
-from flowmesh_core.serving.plan.slo_verdict import SloReason, SloVerdict, slo_verdict
+from flowmesh_core.serving.plan.slo_verdict import (
+    SloReason,
+    SloTargets,
+    SloVerdict,
+    slo_verdict,
+)
 
 PROBLEM = "rank takes at least 300 ms, the target is 100 ms; stage rank alone takes 300 ms of it"
 
 
 def verdict(ended: int, missed: int = 0, *, rate: float = 0.01, **known: str) -> SloVerdict:
-    return slo_verdict(0.1, rate, SeenRequests(ended=ended, missed=missed), **known)
+    return slo_verdict(SloTargets(0.1), rate, SeenRequests(ended=ended, missed=missed), **known)
 
 
 @pytest.mark.parametrize(
@@ -73,9 +78,35 @@ def test_times_of_stages_that_most_replies_contradict_do_not_count() -> None:
         (15, SloReason.STAGES_TOO_SLOW),
     ):
         seen = SeenRequests(ended=30, missed=missed, latency=(30,))
-        assert slo_verdict(10.0, 0.05, seen, PROBLEM).reason is reason
+        assert slo_verdict(SloTargets(10.0), 0.05, seen, PROBLEM).reason is reason
 
 
 def test_a_verdict_takes_no_time_with_many_replies_and_a_tiny_rate() -> None:
     assert verdict(1 << 40, 1 << 20, rate=1e-4).holds is True
     assert verdict(9_999, 9_999, rate=1e-4).holds is False
+
+
+@pytest.mark.parametrize(
+    ("first", "token", "holds", "message"),
+    [
+        ((100, 0), (100, 0), True, ""),
+        ((100, 5), (100, 0), False, "5 % of streamed answers began after 1500 ms"),
+        ((100, 0), (90, 9), False, "10 % of streamed answers took more than 50 ms a token"),
+        ((100, 5), (90, 9), False, "5 % of streamed answers began after 1500 ms and 10 % of"),
+        ((100, 0), (3, 0), None, "fewer than 20 replies"),
+    ],
+)
+def test_streams_that_miss_a_target_of_tokens_are_judged_as_late_replies_are(
+    first: tuple[int, int], token: tuple[int, int], holds: bool | None, message: str
+) -> None:
+    seen = SeenRequests(
+        ended=100,
+        missed=50,
+        streamed=first[0],
+        missed_ttft=first[1],
+        token_timed=token[0],
+        missed_tpot=token[1],
+    )
+    found = slo_verdict(SloTargets(ttft_s=1.5, tpot_s=0.05), 0.01, seen)
+    assert found.holds is holds
+    assert found.message.startswith(message)

@@ -23,6 +23,8 @@ from flowmesh_core.protocol.serving import (
     Abort,
     CallEnded,
     CallHostHello,
+    CallRefused,
+    CallsWithinTargets,
     ComponentCall,
     ComponentProfiles,
     Credit,
@@ -30,8 +32,16 @@ from flowmesh_core.protocol.serving import (
     Piece,
     ServiceCall,
     ToCallHost,
+    TokenTargets,
 )
-from flowmesh_worker.engine_api import Serves, ServesComponents, ServingAnswer, ServingCall
+from flowmesh_worker.engine_api import (
+    CallRefusedError,
+    KeepsTokenTargets,
+    Serves,
+    ServesComponents,
+    ServingAnswer,
+    ServingCall,
+)
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.descriptor_listener import DescriptorListener
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket
@@ -111,6 +121,9 @@ class _HubConnection:
         await asyncio.gather(*tasks, return_exceptions=True)
         self.channel.close()
 
+    def _send_calls_within_targets(self, calls: int) -> None:
+        self.channel.send(CallsWithinTargets(calls))
+
     def _send_profiles(self) -> None:
         self._profiles_timer = None
         assert self._components is not None
@@ -135,25 +148,34 @@ class _HubConnection:
         match message:
             case ServiceCall():
                 self._begin(message.call_id, partial(self._run, message))
-            case ComponentCall(call_id=call_id, passed=passed):
-                try:
-                    values = receive_values(passed, self._descriptors)
-                except ProtocolError:  # more values than one connection may have open
-                    self.channel.send(CallEnded(call_id, FULL, _TOO_MANY))
-                    return
-                stored = (one.store_as for one in (message, *message.then))
-                self._stored.update(filter(None, stored))
-                self._begin_component(message, values)
+            case ComponentCall():
+                self._receive_component_call(message)
             case Credit(call_id=call_id, size=size):
                 if call_id in self._credits:
                     self._credits[call_id].add(size)
             case Abort(call_id=call_id):
                 if call_id in self._tasks:
                     self._tasks[call_id].cancel()
+            case TokenTargets():
+                self._use_targets(message)
             case ForgetValues(keys=keys):
                 self._stored.difference_update(keys)
                 if self._components is not None:
                     self._components.forget_values(keys)
+
+    def _receive_component_call(self, call: ComponentCall) -> None:
+        try:
+            values = receive_values(call.passed, self._descriptors)
+        except ProtocolError:  # more values than one connection may have open
+            self.channel.send(CallEnded(call.call_id, FULL, _TOO_MANY))
+            return
+        self._stored.update(filter(None, (one.store_as for one in (call, *call.then))))
+        self._begin_component(call, values)
+
+    def _use_targets(self, targets: TokenTargets) -> None:
+        if hasattr(self._engine, "use_targets"):
+            engine = cast(KeepsTokenTargets, self._engine)
+            engine.use_targets(targets, self._send_calls_within_targets)
 
     def _begin(self, call_id: str, work: Callable[[], Awaitable[CallEnded]]) -> None:
         if call_id in self._tasks:
@@ -167,6 +189,9 @@ class _HubConnection:
         try:
             end = await work()
         except asyncio.CancelledError:
+            return
+        except CallRefusedError:
+            self.channel.send(CallRefused(call_id, FULL))
             return
         except Exception as error:
             end = self._failed(call_id, error)

@@ -49,6 +49,7 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
         halvings: how often the calls at once are halved, since its host ran out of memory.
         component: of the service.
         timings: by stage that calls it, what a call may take.
+        ttft_s: see ``TokenTargets``; so is ``tpot_s``.
     """
 
     replica_id: str
@@ -59,6 +60,8 @@ class AdmitReplica(msgspec.Struct, frozen=True, array_like=True, tag="admit"):
     halvings: int = 0
     component: str = ""
     timings: dict[str, StageTiming] = {}
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
 
 class WithdrawReplica(msgspec.Struct, frozen=True, array_like=True, tag="withdraw"):

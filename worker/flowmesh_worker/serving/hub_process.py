@@ -107,6 +107,8 @@ class HubProcess:
                 halvings,
                 replica.component,
                 replica.timings,
+                replica.ttft_s,
+                replica.tpot_s,
             )
         )
 

@@ -19,6 +19,7 @@ from flowmesh_core.protocol.serving import (
     CallEnded,
     CallHostHello,
     CallRefused,
+    CallsWithinTargets,
     CallTimes,
     ComponentCall,
     ComponentProfile,
@@ -28,8 +29,10 @@ from flowmesh_core.protocol.serving import (
     FromCallHost,
     Piece,
     ServiceCall,
+    TokenTargets,
 )
 from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
+from flowmesh_core.serving.queue.step_profile import TOKEN_MARGIN
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, connect_with_descriptors
 from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
@@ -101,6 +104,10 @@ class InstanceLink:
         self.paths: tuple[str, ...] = ()
         self.profiles: dict[str, ComponentProfile] = {}
         self._engine_max = 0
+        self._wanted = 1
+        self._within_targets = 0
+        self._targets = TokenTargets()
+        self._has_sent_targets = False
         self._queue = CallQueue(1)
         self._changed = changed
         self._calls: dict[str, _Waiting] = {}
@@ -155,7 +162,14 @@ class InstanceLink:
             halvings: how often the host ran out of memory.
         """
         wanted = min(wanted or self._engine_max, self._engine_max) >> halvings
-        self._queue.calls_max = max(self._queue.calls_max, wanted)
+        self._wanted = max(self._wanted, wanted)
+        self._limit_calls()
+
+    def use_targets(self, targets: TokenTargets) -> None:
+        """Has the host keep the token targets of the replicas whose calls it answers."""
+        if targets != self._targets or not self._has_sent_targets:
+            self._targets, self._has_sent_targets = targets, True
+            self._send(targets)
 
     def add(
         self,
@@ -189,6 +203,9 @@ class InstanceLink:
         self._expire_at(deadline_s)
         if admission is CallAdmission.RUNS:
             self._run(waiting, call)
+        elif self._targets.ttft_s:
+            within_s = TOKEN_MARGIN * self._targets.ttft_s
+            self._loop.call_later(within_s, self._refuse_waiting, call.call_id)
         self._changed()
 
     def add_credit(self, credit: Credit) -> None:
@@ -238,24 +255,27 @@ class InstanceLink:
             self._remove(call_id, aborts=True)
             waiting.reply(CallRefused(call_id, FULL))
 
-    def _send(self, message: HostCall | Credit | Abort) -> None:
+    def _refuse_waiting(self, call_id: str) -> None:
+        """Refuses a call that would have its first token too late, if it still waits."""
+        if call_id not in self._queue.running:
+            self._refuse(call_id)
+
+    def _limit_calls(self) -> None:
+        """Has as many calls run as replicas want and the token targets allow."""
+        self._queue.calls_max = max(1, min(self._wanted, self._within_targets or self._wanted))
+        self._run_waiting()
+
+    def _send(self, message: HostCall | Credit | Abort | TokenTargets) -> None:
         if self._channel is not None:
             self._channel.send(message)
 
     def _receive(self, message: FromCallHost) -> None:
         match message:
-            case CallEnded():
-                ended: CallEnded = message
-                if message.value is not None:
-                    ended = self._with_value(message)  # also where the call is not wanted any more
-                if (waiting := self._calls.get(message.call_id)) is not None:
-                    now_s = self._loop.time()
-                    waiting.count(message, now_s)
-                    if waiting.times is not None:  # else the host says it, where it was asked
-                        took_s = waiting.began_s - waiting.arrived_s, now_s - waiting.began_s
-                        ended = msgspec.structs.replace(message, times=(took_s,))
-                    self._remove(message.call_id)
-                    waiting.reply(ended)
+            case CallEnded() | CallRefused():
+                self._end(message)
+            case CallsWithinTargets(calls=calls):
+                self._within_targets = calls
+                self._limit_calls()
             case Piece():
                 if (waiting := self._calls.get(message.call_id)) is not None:
                     waiting.reply(message)
@@ -266,6 +286,21 @@ class InstanceLink:
             case CallHostHello():
                 self.paths, self._engine_max = message.paths, message.calls_max
                 self._ready.set()
+
+    def _end(self, message: CallEnded | CallRefused) -> None:
+        """Passes on how a call ended in the host."""
+        reply: CallEnded | CallRefused = message
+        if isinstance(message, CallEnded) and message.value is not None:
+            reply = self._with_value(message)  # also where the call is not wanted any more
+        if (waiting := self._calls.get(message.call_id)) is not None:
+            if isinstance(message, CallEnded):
+                now_s = self._loop.time()
+                waiting.count(message, now_s)
+                if waiting.times is not None:  # else the host says it, where it was asked
+                    took_s = waiting.began_s - waiting.arrived_s, now_s - waiting.began_s
+                    reply = msgspec.structs.replace(message, times=(took_s,))
+            self._remove(message.call_id)
+            waiting.reply(reply)
 
     def _add_times(self, profiles: Iterable[ComponentProfile]) -> None:
         """Adds what calls of components have taken since the host's last report."""
@@ -310,6 +345,9 @@ class InstanceLink:
         del self._calls[call_id]
         if self._queue.remove(call_id) and aborts:
             self._send(Abort(call_id))
+        self._run_waiting()
+
+    def _run_waiting(self) -> None:
         while (following := self._queue.take()) is not None:
             waiting = self._calls[following]
             self._run(waiting, self._with_budget(waiting))

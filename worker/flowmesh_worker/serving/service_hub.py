@@ -36,6 +36,7 @@ from flowmesh_core.protocol.serving import (
     StageProgress,
     StageReport,
     StageValue,
+    TokenTargets,
     UseGraph,
 )
 from flowmesh_core.stages.stage_timing import StageTiming
@@ -173,6 +174,7 @@ class ServiceHub:
         else:
             self._replicas[admitted.replica_id] = _Replica(admitted, instance)
             self.generation += 1
+        self._use_targets(instance)
         self._report_soon()
 
     def withdraw(self, replica_id: str) -> None:
@@ -180,8 +182,20 @@ class ServiceHub:
         replica = self._replicas.get(replica_id)
         if replica is not None:
             replica.is_withdrawn = True
+            self._use_targets(replica.instance)
             self._remove_if_done(replica)
             self._report_soon()
+
+    def _use_targets(self, instance: InstanceLink) -> None:
+        """Has an instance keep the strictest token targets of its replicas."""
+        found = [
+            r.admitted
+            for r in self._replicas.values()
+            if r.instance is instance and not r.is_withdrawn
+        ]
+        ttft_s = min((a.ttft_s for a in found if a.ttft_s), default=0.0)
+        tpot_s = min((a.tpot_s for a in found if a.tpot_s), default=0.0)
+        instance.use_targets(TokenTargets(ttft_s, tpot_s))
 
     def _namespaces(self) -> set[str]:
         return {r.admitted.service.partition("/")[0] for r in self._replicas.values()}

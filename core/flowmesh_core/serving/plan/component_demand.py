@@ -30,6 +30,7 @@ class ComponentDemand:
         trusted: it is code outside the sandbox, which only pools of enough trust run.
         timings: by stage that calls it, what a call may take.
         halvings: (pool, device class) → how often its calls at once are halved there.
+        ttft_s: see ``ServingReplica``; so is ``tpot_s``.
     """
 
     service: str
@@ -49,6 +50,8 @@ class ComponentDemand:
     trusted: bool = False
     timings: Mapping[str, StageTiming] = field(default_factory=dict)
     halvings: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ttft_s: float = 0.0
+    tpot_s: float = 0.0
 
     @property
     def key(self) -> tuple[str, str]:

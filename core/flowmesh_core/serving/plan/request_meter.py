@@ -20,6 +20,9 @@ WINDOW_S = 300.0
 SLICE_S = 5.0
 """Reports within this time are counted together."""
 ROUTERS_MAX = 64
+_STREAM_COUNTS = ("streamed", "missed_ttft", "token_timed", "missed_tpot")
+_COUNTS = ("came", "ended", "missed", "refused", "invalid", *_STREAM_COUNTS)
+"""Those of a report, without the latencies."""
 SILENT_S = 60.0
 """A router that has not reported for so long has ended."""
 
@@ -32,6 +35,7 @@ class SeenRequests(msgspec.Struct, frozen=True):
         came: over all the time that is measured, as are the others; without ``invalid`` ones.
         ended: see ``ServiceReport``.
         latency: of those that were answered, their number by bucket.
+        streamed: see ``ServiceReport``, as the counts after it.
     """
 
     rate_per_s: float = 0.0
@@ -41,6 +45,10 @@ class SeenRequests(msgspec.Struct, frozen=True):
     refused: int = 0
     latency: tuple[int, ...] = ()
     taken_per_s: float = 0.0
+    streamed: int = 0
+    missed_ttft: int = 0
+    token_timed: int = 0
+    missed_tpot: int = 0
 
     @property
     def p50_s(self) -> float:
@@ -69,14 +77,16 @@ class _Slice:
     missed: int = 0
     refused: int = 0
     invalid: int = 0
+    streamed: int = 0
+    missed_ttft: int = 0
+    token_timed: int = 0
+    missed_tpot: int = 0
     latency: list[int] = field(default_factory=lambda: [0] * BUCKETS)
 
     def add(self, now: ServiceReport, before: ServiceReport) -> None:
-        self.came += now.came - before.came
-        self.ended += now.ended - before.ended
-        self.missed += now.missed - before.missed
-        self.refused += now.refused - before.refused
-        self.invalid += now.invalid - before.invalid
+        for name in _COUNTS:
+            added = getattr(now, name) - getattr(before, name)
+            setattr(self, name, getattr(self, name) + added)
         for bucket, count in enumerate(now.latency):
             known = before.latency[bucket] if bucket < len(before.latency) else 0
             self.latency[bucket] += count - known
@@ -142,6 +152,7 @@ class RequestMeter:
             sum(s.refused for s in slices),
             tuple(map(sum, zip(*(s.latency for s in slices), strict=True))),
             max(0, came - sum(s.refused for s in minute)) / known_s,
+            *(sum(getattr(s, name) for s in slices) for name in _STREAM_COUNTS),
         )
 
     def replies(self, service: str) -> int:
@@ -167,11 +178,7 @@ def _only_grew(now: ServiceReport, before: ServiceReport) -> bool:
     """Returns whether no total is smaller than before; else it is a new beginning."""
     pairs = zip(now.latency, before.latency, strict=False)
     return (
-        now.came >= before.came
-        and now.ended >= before.ended
-        and now.missed >= before.missed
-        and now.refused >= before.refused
-        and now.invalid >= before.invalid
+        all(getattr(now, name) >= getattr(before, name) for name in _COUNTS)
         and len(now.latency) >= len(before.latency)
         and all(a >= b for a, b in pairs)
     )

@@ -25,6 +25,7 @@ from flowmesh_core.serving.plan.replica_moves import ReplicaMove
 from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
 from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths, stage_timings
 from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.serving.queue.step_profile import TOKEN_MARGIN
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming, is_steady
@@ -295,7 +296,9 @@ def _too_slow(load: PlannedComponent, target_s: float) -> dict[str, str]:
 def _cap(load: PlannedComponent, profile: BatchProfile, target_s: float) -> int:
     """Returns the largest batch on a class of device."""
     step_s = target_s / load.steps_per_call if load.steps_per_call else 0.0
-    return batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
+    cap = batch_cap(profile, step_s, load.memory_cap) if step_s else load.memory_cap
+    tpot_s = TOKEN_MARGIN * load.demand.tpot_s
+    return profile.largest_within(tpot_s, cap) if tpot_s else cap
 
 
 def _capacity(profile: BatchProfile, cap: int) -> ReplicaCapacity:

@@ -54,6 +54,8 @@ class WorkerChoice:
             dict(demand.salts),
             dict(demand.timings),
             demand.halvings.get((shape.pool, shape.device_class), 0),
+            demand.ttft_s,
+            demand.tpot_s,
         )
         self.given.setdefault(name, []).append(replica)
         self.tenants.bind(demand, name)

@@ -7,11 +7,12 @@ generated: nothing of that action is published.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.protocol.serving import TokenTargets
 from flowmesh_worker.engine_api import (
     HostSettings,
     Progress,
@@ -88,6 +89,11 @@ class LlmGenerate(SleepsWithBackend):
     def serves(self) -> tuple[tuple[str, ...], int]:
         """Returns the paths that the loaded engine answers: none without vLLM. See ``Serves``."""
         return ((), 0) if self._calls is None else (self._calls.paths, self._calls.calls_max)
+
+    def use_targets(self, targets: TokenTargets, changed: Callable[[int], None]) -> None:
+        """Keeps targets of the services whose calls it answers. See ``KeepsTokenTargets``."""
+        if self._calls is not None:
+            self._calls.use_targets(targets, changed)
 
     async def answer(self, call: ServingCall) -> ServingAnswer:
         """Answers a call of a service beside the attempts. See ``Serves``."""

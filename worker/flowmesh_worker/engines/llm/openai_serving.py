@@ -19,8 +19,10 @@ from typing import Any
 from flowmesh_core.errors import AttemptError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import CHAT, COMPLETIONS, EMBEDDINGS
+from flowmesh_worker.engine_api import CallRefusedError
 from flowmesh_worker.engines.errors import host_crashed
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
+from flowmesh_worker.engines.llm.sequence_places import SequencePlaces
 
 _SEEDS = 2**62
 """Seeds are taken modulo this, since vLLM adds the number of a choice to them, and takes -1 as no
@@ -80,6 +82,7 @@ class OpenAiServing:
         model_name: str,
         grammars: GrammarLimits | None,
         tool_parser: str | None = None,
+        places: SequencePlaces | None = None,
     ) -> "OpenAiServing":
         """Builds the classes for what the engine supports: generation or embeddings.
 
@@ -89,11 +92,12 @@ class OpenAiServing:
             grammars: bounds what compiling a request's grammar may take; None for an engine that
                 embeds.
             tool_parser: vLLM's parser of the model's tool calls; None for a model without.
+            places: where requests of services get a place in the engine; None for attempts.
         """
         tasks = await engine.get_supported_tasks()
         if "generate" in tasks:
             assert grammars is not None, "an engine that generates compiles grammars"
-            checked = _CheckedEngine(engine, grammars)
+            checked = _CheckedEngine(engine, grammars, places)
             return cls(engine, _generation_handlers(checked, model_name, tool_parser))
         return cls(engine, _embedding_handlers(engine, model_name) if "embed" in tasks else {})
 
@@ -151,7 +155,7 @@ class OpenAiServing:
         fields = _request_fields(call, stream=stream)
         try:
             return await handler(request_class(**fields))
-        except AttemptError:
+        except (AttemptError, CallRefusedError):
             raise
         except EngineDeadError as e:
             raise host_crashed("vLLM's engine core has ended", e) from e
@@ -171,29 +175,38 @@ class OpenAiServing:
 
 
 class _CheckedEngine:
-    """An engine whose requests all have a generator, and grammars within limits."""
+    """An engine whose requests all have a generator, grammars within limits, and a place."""
 
-    def __init__(self, engine: Any, grammars: GrammarLimits) -> None:
+    def __init__(self, engine: Any, grammars: GrammarLimits, places: SequencePlaces | None) -> None:
         self._engine = engine
         self._grammars = grammars
+        self._places = places
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def generate(self, prompt: Any, params: Any, request_id: str, **more: Any) -> Any:
-        if params.structured_outputs is not None:
-            return self._with_grammar(prompt, params, request_id, more)
-        return self._engine.generate(prompt, with_generator(params), request_id, **more)
+        if self._places is None and params.structured_outputs is None:
+            return self._engine.generate(prompt, with_generator(params), request_id, **more)
+        tokens = len(prompt.get("prompt_token_ids") or ()) if isinstance(prompt, Mapping) else 0
+        if self._places is not None:
+            self._places.require_in_time(tokens)
+        return self._in_place(prompt, tokens, params, request_id, more)
 
-    async def _with_grammar(
-        self, prompt: Any, params: Any, request_id: str, more: dict[str, Any]
+    async def _in_place(
+        self, prompt: Any, tokens: int, params: Any, request_id: str, more: dict[str, Any]
     ) -> AsyncIterator[Any]:
-        tenant = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
-        await self._grammars.require(params.structured_outputs, tenant or "")
-        outputs = self._engine.generate(prompt, with_generator(params), request_id, **more)
-        async with contextlib.aclosing(outputs):
-            async for output in outputs:
-                yield output
+        if params.structured_outputs is not None:
+            tenant = prompt.get("cache_salt") if isinstance(prompt, Mapping) else None
+            await self._grammars.require(params.structured_outputs, tenant or "")
+        place: contextlib.AbstractAsyncContextManager[None] = contextlib.nullcontext()
+        if self._places is not None:
+            place = self._places.of_call(request_id, tokens, params.n)
+        async with place:
+            outputs = self._engine.generate(prompt, with_generator(params), request_id, **more)
+            async with contextlib.aclosing(outputs):
+                async for output in outputs:
+                    yield output
 
 
 def with_generator(params: Any) -> Any:

@@ -7,7 +7,7 @@ does not get it.
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ import msgspec
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import without_number_as_code
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
+from flowmesh_core.protocol.serving import TokenTargets
 from flowmesh_worker.engine_api import ServingAnswer, ServingCall
 from flowmesh_worker.engines.llm.embedding import EmbeddingBackend
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
@@ -25,6 +26,7 @@ from flowmesh_worker.engines.llm.openai_serving import (
     OpenAiServing,
 )
 from flowmesh_worker.engines.llm.requests import Backend
+from flowmesh_worker.engines.llm.sequence_places import SequencePlaces
 
 _ERROR_EVENT = ERROR_EVENT.encode()
 _NAMES_MAX = 16
@@ -42,7 +44,13 @@ class ServingCalls:
         paths: those of OpenAI's API that it answers.
     """
 
-    def __init__(self, engine: Any, grammars: GrammarLimits | None, paths: tuple[str, ...]) -> None:
+    def __init__(
+        self,
+        engine: Any,
+        grammars: GrammarLimits | None,
+        paths: tuple[str, ...],
+        places: SequencePlaces | None = None,
+    ) -> None:
         """Wraps an engine.
 
         Args:
@@ -50,9 +58,11 @@ class ServingCalls:
             grammars: bounds what compiling a request's grammar may take; None for an engine that
                 embeds.
             paths: those of OpenAI's API that it answers.
+            places: which of its sequences run; None for an engine that embeds.
         """
         self._engine = engine
         self._grammars = grammars
+        self._places = places
         self.paths = paths
         self._by_name: dict[tuple[str, str], OpenAiServing] = {}
 
@@ -64,12 +74,20 @@ class ServingCalls:
     ) -> "ServingCalls | None":
         """Returns the calls of a backend's engine; None where it has no ``AsyncLLM``."""
         engine = getattr(backend, "engine", None)
-        return None if engine is None else cls(engine, getattr(backend, "grammars", None), paths)
+        if engine is None:
+            return None
+        grammars, places = getattr(backend, "grammars", None), getattr(backend, "places", None)
+        return cls(engine, grammars, paths, places)
 
     @property
     def calls_max(self) -> int:
         """How many calls run at once: as many as sequences."""
         return int(self._engine.vllm_config.scheduler_config.max_num_seqs)
+
+    def use_targets(self, targets: TokenTargets, changed: Callable[[int], None]) -> None:
+        """See ``KeepsTokenTargets``."""
+        assert self._places is not None, "an engine that embeds has no such targets"
+        self._places.use_targets(targets, changed)
 
     async def answer(self, call: ServingCall) -> ServingAnswer:
         """Answers a call; see ``Serves``."""
@@ -109,7 +127,7 @@ class ServingCalls:
         found = self._by_name.get(name)
         if found is None:
             found = await OpenAiServing.create(
-                self._engine, call.model, self._grammars, call.tool_parser or None
+                self._engine, call.model, self._grammars, call.tool_parser or None, self._places
             )
             if len(self._by_name) >= _NAMES_MAX:
                 self._by_name.pop(next(iter(self._by_name)))

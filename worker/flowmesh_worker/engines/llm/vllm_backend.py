@@ -19,6 +19,8 @@ from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
 from flowmesh_worker.engines.llm.requests import Completion, Request, Sampling
+from flowmesh_worker.engines.llm.sequence_places import SequencePlaces
+from flowmesh_worker.engines.llm.step_watch import StepWatch
 from flowmesh_worker.engines.llm.vllm_adapters import VllmAdapters
 from flowmesh_worker.engines.llm.vllm_sizes import asleep_mib, sizes_for
 from flowmesh_worker.engines.llm.vllm_start import start_async_llm
@@ -38,6 +40,7 @@ class VllmBackend:
         tokenizer: of the model.
         context_length: the maximum tokens of prompt and completion.
         grammars: bounds what compiling a request's grammar may take.
+        places: which of its sequences run.
         asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
     """
 
@@ -61,6 +64,8 @@ class VllmBackend:
         self.engine = engine
         self.grammars = grammars
         self._thread = thread
+        self.places = SequencePlaces(int(engine.vllm_config.scheduler_config.max_num_seqs))
+        StepWatch(engine, self.places)
         self._adapters = VllmAdapters(engine, adaptable)
         self.tokenizer = engine.get_tokenizer()
         self.context_length = context_length
@@ -96,8 +101,11 @@ class VllmBackend:
         from vllm.exceptions import VLLMClientError  # noqa: PLC0415 - loaded by start
         from vllm.v1.engine.exceptions import EngineDeadError  # noqa: PLC0415 - as above
 
+        growth = _Growth(grew)
         try:
-            return await self._stream(request, grew)
+            return await self.places.of_row(
+                request.id, request.priority, lambda: self._stream(request, growth.begin())
+            )
         except AttemptError:
             raise
         except EngineDeadError as e:
@@ -159,6 +167,25 @@ class VllmBackend:
         """See :class:`Backend`."""
         self.grammars.close()
         await stop_async_llm(self.engine, self._thread)
+
+
+class _Growth:
+    """Reports the tokens of a request that may begin again, each once."""
+
+    def __init__(self, grew: Callable[[int], None]) -> None:
+        self._grew = grew
+        self._tokens = self._most = 0
+
+    def begin(self) -> Callable[[int], None]:
+        """Returns what is called with the tokens of a try as they are made."""
+        self._tokens = 0
+        return self._add
+
+    def _add(self, tokens: int) -> None:
+        self._tokens += tokens
+        if self._tokens > self._most:
+            more, self._most = self._tokens - self._most, self._tokens
+            self._grew(more)
 
 
 async def start_on_thread(start: Callable[[], Any]) -> tuple[Any, ThreadPoolExecutor]:

@@ -16,6 +16,7 @@ from typing import Any
 from flowmesh_core.catalog.engine_settings import KV_CACHE_DTYPE, QUANTIZATION
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
 from flowmesh_worker.engines.llm.sampling_draws import use_in_core
+from flowmesh_worker.engines.llm.step_watch import count_in_core
 from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes, cuts_prompts
 from flowmesh_worker.engines.models.model_facts import ModelFacts
 from flowmesh_worker.engines.preload import VLLM_ON_CPU
@@ -49,6 +50,8 @@ def start_async_llm(facts: ModelFacts, dtype: str, sizes: VllmSizes, fields: dic
         sampler_cpu.use_on_cpu()
         sleep_cpu.use_on_cpu()
         use_in_core()
+    if not fields["pooling"]:
+        count_in_core()
     from vllm.engine.arg_utils import AsyncEngineArgs  # noqa: PLC0415 - as above
     from vllm.v1.engine.async_llm import AsyncLLM  # noqa: PLC0415 - as above
 
@@ -109,7 +112,7 @@ def engine_arguments(
 
 def _runner_arguments(pooling: str) -> dict[str, Any]:
     if not pooling:
-        return {"enable_prefix_caching": True}
+        return {"enable_prefix_caching": True, "enable_logging_iteration_details": True}
     # Without a cache, since a vector of all tokens needs those of the prefix too.
     arguments = {"runner": "pooling", "enable_prefix_caching": False}
     if pooling == "auto":

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
+from flowmesh_core.protocol.serving import TokenTargets
 from flowmesh_worker.engine_api import (
+    CallRefusedError,
     HostSettings,
     Metrics,
     Progress,
@@ -20,6 +22,8 @@ from flowmesh_worker.engine_api import (
 
 _CALLS_MAX = 4
 _REST_S = 0.05
+_CALL_S = 0.01
+"""By which each call that runs lengthens a step, if a target of time per token asks for it."""
 
 
 class Echo:
@@ -34,6 +38,7 @@ class Echo:
     def __init__(self) -> None:
         self.open_calls = 0
         self._calls_max = _CALLS_MAX
+        self._targets = TokenTargets()
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads nothing; ``callsMax`` is how many calls it takes at once."""
@@ -49,6 +54,12 @@ class Echo:
     def serves(self) -> tuple[tuple[str, ...], int]:
         """See ``Serves``."""
         return (CHAT, COMPLETIONS), self._calls_max
+
+    def use_targets(self, targets: TokenTargets, changed: Callable[[int], None]) -> None:
+        """See ``KeepsTokenTargets``."""
+        self._targets = targets
+        within = round(targets.tpot_s / _CALL_S) if targets.tpot_s else self._calls_max
+        changed(min(within, self._calls_max))
 
     async def answer(self, call: ServingCall) -> ServingAnswer:
         """Repeats the prompt. See ``Serves``."""
@@ -96,7 +107,8 @@ class Echo:
     async def _words(self, call: ServingCall) -> AsyncIterator[str]:
         """Yields the words of a prompt.
 
-        ``wait`` never ends, ``rest`` takes 50 ms, ``flood`` has no end of words.
+        ``wait`` never ends, ``rest`` takes 50 ms, ``flood`` has no end of words, and ``late``
+        comes too late for any target.
         """
         self.open_calls += 1
         try:
@@ -105,6 +117,8 @@ class Echo:
                     await asyncio.Event().wait()
                 if word == "rest":
                     await asyncio.sleep(_REST_S)
+                if word == "late" and self._targets.ttft_s:
+                    raise CallRefusedError("its first token would be late")
                 if word == "fail":
                     raise ValueError("the prompt says so")
                 while word == "flood":
