@@ -12,7 +12,7 @@ from tests.flowmesh_control.fabric import Fabric, control_plane
 
 from flowmesh_core.protocol.results import Artifact
 
-ROWS = [{"text": "one", "embedding": [1.0, 0.0]}, {"text": "two", "embedding": [0.0, 1.0]}]
+ROWS = [{"text": "one", "embedding": [0.8, 0.6]}, {"text": "two", "embedding": [0.6, 0.8]}]
 CODE = "def nearest(batch):\n    return [{'embedding': [1.0, 0.0]} for _ in batch]\n"
 
 
