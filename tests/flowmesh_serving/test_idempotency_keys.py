@@ -419,7 +419,6 @@ async def test_replies_leave_memory_when_their_time_has_come(
 async def test_of_equal_requests_one_is_computed_at_a_time(fresh: bool) -> None:
     """Clients that leave, fail, and come back: nobody waits for ever, nothing is computed twice."""
     seed = secrets.randbits(32) if fresh else 0
-    print(f"seed {seed}")
     rng, replies = random.Random(seed), IdempotentReplies()
     computing: Counter[str] = Counter()
     answered: dict[str, bytes] = {}
