@@ -63,6 +63,7 @@ class PoolSizer:
         if backlog.unbounded is not None:
             others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
             wanted = min(wanted, others + sum(backlog.bounded.values()))
+        wanted = max(wanted, backlog.steady if current or backlog.actions else 0)
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
@@ -78,4 +79,4 @@ class PoolSizer:
         """Returns the workers that a backlog is worth."""
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
-        return max(wanted, backlog.steady, backlog.deadline_workers, 1 if backlog.actions else 0)
+        return max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)
