@@ -52,8 +52,7 @@ class Backlog:
         foreseen: workers whose instances open steps will need, where they are worth their price.
         warm: workers whose instances in demand are worth keeping, or that had them and are not
             replaced yet. None is started for them.
-        steady: workers that pay at the rates of the last ten minutes. The first one is not started
-            for them.
+        steady: workers that pay at the rates of the last ten minutes.
         serving: workers that have replicas of services, and more for replicas that are nowhere.
         occupied: workers that replicas of services fill, so that they do not count for what waits.
         substitutable: whether its missing workers (``pool_supply``) could run what waits for the

@@ -63,7 +63,7 @@ class PoolSizer:
         if backlog.unbounded is not None:
             others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
             wanted = min(wanted, others + sum(backlog.bounded.values()))
-        wanted = max(wanted, backlog.steady if current or backlog.actions else 0)
+        wanted = max(wanted, backlog.steady)
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))

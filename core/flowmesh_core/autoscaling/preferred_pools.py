@@ -28,7 +28,7 @@ class PreferredPools:
         found: signature → an idle worker of its preferred pool.
         packings: pool → the memory that the instances which prefer it take.
         steady: pool → workers that pay for these at the rates of the last ten minutes; 0 where no
-            worker is worth keeping.
+            worker is worth keeping, or nothing came for longer than it usually takes.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class PreferredPools:
     def _steady(self, pool: PoolView, recent: Sequence[SignatureDemand]) -> int:
         placed = [(one, self.found[one.info.signature]) for one in recent if one.per_s > 0.0]
         engines = [(one, empty) for one, empty in placed if empty.pool is pool]
+        goes_on = any(one.since_s < one.gap_s for one, _ in engines)
         is_kept = self.packings[pool.name].retained > 0
-        return workers_for_rates(pool, engines) if engines and is_kept else 0
+        return workers_for_rates(pool, engines) if goes_on and is_kept else 0
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns one of some pools that has workers in any case, for work without a model."""

@@ -245,13 +245,14 @@ def test_engines_that_open_steps_need_start_their_workers():
 def test_workers_follow_the_recent_rates_though_little_waits_just_now():
     one_pool = pool("p", memory_mib=48_000, price_nanousd_per_hour=10**9)
 
-    def wanted(*, current=1, **changes):
-        one = replace(asked(model_of("m", 16)), gap_s=2.0, since_s=1.0, **changes)
+    def wanted(**changes):
+        one = replace(asked(model_of("m", 16)), **{"gap_s": 2.0, "since_s": 1.0, **changes})
         found = backlog_of(snapshot([], [], []), CostModel(), [one_pool], [one])["p"]
         assert found.actions == 0
-        return PoolSizer().sizes(one_pool, found, current, NOW_S).workers
+        return PoolSizer().sizes(one_pool, found, 0, NOW_S).workers
 
-    assert wanted(per_s=0.1, current=0) == 0, "none is started where nothing runs"
+    assert wanted(per_s=0.0) == 0
+    assert wanted(per_s=0.1, since_s=2.0) == 0, "nothing came when it should have"
     few, many = wanted(per_s=0.02), wanted(per_s=0.1)
     assert 1 <= few < many < 10
     assert wanted(per_s=0.1, waiting_runs=0.01) < many, "few runs wait for them"
