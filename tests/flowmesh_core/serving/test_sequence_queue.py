@@ -19,7 +19,7 @@ def test_everything_begins_without_a_limit() -> None:
     for number in range(100):
         queue.add_row(f"row {number}", 0)
     queue.add_request("request", 8)
-    assert len(queue.turn().begin) == 101
+    assert len(queue.advance().begin) == 101
     assert queue.running == 108
 
 
@@ -27,12 +27,12 @@ def test_rows_fill_the_limit_and_a_request_takes_the_place_of_the_newest() -> No
     queue = queue_with(3)
     for name in "abcd":
         queue.add_row(name, 0)
-    assert queue.turn() == (["a", "b", "c"], [])
+    assert queue.advance() == (["a", "b", "c"], [])
     queue.add_request("request", 1)
-    assert queue.turn() == (["request"], ["c"])
+    assert queue.advance() == (["request"], ["c"])
     assert queue.running == 3
     queue.remove("request")
-    assert queue.turn() == (["c"], [])
+    assert queue.advance() == (["c"], [])
 
 
 def test_a_request_waits_while_requests_have_all_places() -> None:
@@ -40,11 +40,11 @@ def test_a_request_waits_while_requests_have_all_places() -> None:
     for name in ("first", "second", "third"):
         queue.add_request(name, 1)
     queue.add_row("row", 0)
-    assert queue.turn() == (["first", "second"], [])
+    assert queue.advance() == (["first", "second"], [])
     queue.remove("first")
-    assert queue.turn() == (["third"], [])
+    assert queue.advance() == (["third"], [])
     queue.remove("second")
-    assert queue.turn() == (["row"], [])
+    assert queue.advance() == (["row"], [])
 
 
 def test_a_request_of_several_sequences_needs_room_for_all_and_runs_alone_where_it_has_more() -> (
@@ -53,9 +53,9 @@ def test_a_request_of_several_sequences_needs_room_for_all_and_runs_alone_where_
     queue = queue_with(4)
     queue.add_request("one", 1)
     queue.add_request("eight", 8)
-    assert queue.turn().begin == ["one"]
+    assert queue.advance().begin == ["one"]
     queue.remove("one")
-    assert queue.turn().begin == ["eight"]
+    assert queue.advance().begin == ["eight"]
 
 
 def test_rows_of_a_higher_priority_begin_first() -> None:
@@ -66,7 +66,7 @@ def test_rows_of_a_higher_priority_begin_first() -> None:
 
 
 def _take_one(queue: SequenceQueue) -> str:
-    (name,) = queue.turn().begin
+    (name,) = queue.advance().begin
     queue.remove(name)
     return name
 
@@ -75,12 +75,12 @@ def test_a_lower_limit_stops_nothing_and_lets_nothing_begin() -> None:
     queue = queue_with(4)
     for name in "abcdef":
         queue.add_row(name, 0)
-    queue.turn()
+    queue.advance()
     queue.limit = 2
     queue.remove("a")
-    assert queue.turn() == ([], [])
+    assert queue.advance() == ([], [])
     queue.add_request("request", 1)
-    assert queue.turn() == (["request"], ["d", "c"])
+    assert queue.advance() == (["request"], ["d", "c"])
 
 
 @pytest.mark.parametrize("limit", [1, 3, 8])
@@ -102,7 +102,7 @@ def test_the_limit_holds_no_request_waits_for_a_row_and_no_room_stays_empty(limi
                 name = dice.choice(sorted(running))
                 del running[name]
                 queue.remove(name.partition("/")[0])
-        turn = queue.turn()
+        turn = queue.advance()
         by_name = {one.partition("/")[0]: one for one in waiting | running.keys()}
         for name in turn.stop:
             assert name.startswith("r")

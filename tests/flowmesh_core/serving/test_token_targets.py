@@ -75,7 +75,7 @@ class SimulatedEngine:
             self._queue.limit = self._profile.sequences_within(within_s, MOST)
 
     def _take_turn(self) -> None:
-        turn = self._queue.turn()
+        turn = self._queue.advance()
         for name in turn.stop:
             del self._running[name]
             self._all[name].made = 0

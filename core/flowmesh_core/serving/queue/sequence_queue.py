@@ -10,7 +10,7 @@ from collections import deque
 from typing import NamedTuple
 
 
-class Turn(NamedTuple):
+class SequenceChanges(NamedTuple):
     """What happens now.
 
     Attributes:
@@ -63,18 +63,18 @@ class SequenceQueue:
         self._rows.pop(name, None)
         self._requests = deque(one for one in self._requests if one[0] != name)
 
-    def turn(self) -> Turn:
+    def advance(self) -> SequenceChanges:
         """Returns what begins and stops; to be called after each change."""
-        turn = Turn([], [])
-        while self._requests and self._free_places(self._requests[0][1], turn.stop):
+        changes = SequenceChanges([], [])
+        while self._requests and self._free_places(self._requests[0][1], changes.stop):
             name, sequences = self._requests.popleft()
             self._running[name] = sequences
-            turn.begin.append(name)
+            changes.begin.append(name)
         while self._rows and not self._requests and self._fits(1):
             name = min(self._rows, key=self._rows.__getitem__)
             self._running_rows[name] = self._rows.pop(name)
-            turn.begin.append(name)
-        return turn
+            changes.begin.append(name)
+        return changes
 
     def _fits(self, sequences: int) -> bool:
         """Whether this number more may run; any number where nothing runs."""

@@ -65,14 +65,14 @@ async def main(model: Path, folder: Path) -> dict[str, Any]:
     steps.clear()
     places.profile.sequences_within = lambda *_: LIMIT
     engine.use_targets(TokenTargets(tpot_s=1.0), lambda _: None)
-    turns, stopped = places._queue.turn, []
+    advance, stopped = places._queue.advance, []
 
-    def counted_turn() -> Any:
-        turn = turns()
-        stopped.extend(turn.stop)
-        return turn
+    def counted() -> Any:
+        changes = advance()
+        stopped.extend(changes.stop)
+        return changes
 
-    places._queue.turn = counted_turn
+    places._queue.advance = counted
     running = asyncio.create_task(batch(engine, folder, "beside"))
     while not steps:  # noqa: ASYNC110 - the steps have no event
         await asyncio.sleep(0.001)

@@ -123,7 +123,7 @@ class SequencePlaces:
 
     async def _begin(self, name: str) -> None:
         """Waits for the turn of a call or a row."""
-        self._turn()
+        self._advance()
         while name not in self._running:
             self._waiting[name] = asyncio.get_running_loop().create_future()
             await self._waiting[name]
@@ -132,17 +132,17 @@ class SequencePlaces:
         self._queue.remove(name)
         self._running.discard(name)
         self._waiting.pop(name, None)
-        self._turn()
+        self._advance()
 
-    def _turn(self) -> None:
+    def _advance(self) -> None:
         """Stops rows, and lets calls and rows begin."""
-        turn = self._queue.turn()
-        for name in turn.stop:
+        changes = self._queue.advance()
+        for name in changes.stop:
             self._running.discard(name)
             if (task := self._rows.pop(name, None)) is not None:
                 self._stopped.add(task)
                 task.cancel()
-        for name in turn.begin:
+        for name in changes.begin:
             self._running.add(name)
             waiting = self._waiting.pop(name, None)
             if waiting is not None and not waiting.done():
@@ -154,7 +154,7 @@ class SequencePlaces:
         limit = self.profile.sequences_within(TOKEN_MARGIN * tpot_s, self._most) if tpot_s else 0
         if limit != self._queue.limit:
             self._queue.limit = limit
-            self._turn()
+            self._advance()
             self._changed(self.sequences_max)
 
 
