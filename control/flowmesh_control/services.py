@@ -22,7 +22,6 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
-from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
@@ -73,7 +72,6 @@ class ControlPlaneServices:
     deleted: DeletedRuns
     changes: RunChangeFeed
     views: RunViews
-    step_outputs: StepOutputs
     queries: RunQueries
     admission: Admission
     repinning: RepinService

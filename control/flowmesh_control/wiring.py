@@ -52,7 +52,6 @@ from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.status_document import StatusDocuments
-from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
@@ -219,7 +218,6 @@ def assemble(context: EpochContext) -> EpochRuntime:
         deleted=context.deleted,
         changes=changes,
         views=views,
-        step_outputs=StepOutputs(views, store, cache),
         queries=RunQueries(state, views, context.clock),
         admission=admission,
         repinning=repinning,

@@ -2,14 +2,13 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from tests.attacks.by_hand import place
 from tests.flowmesh_control.derived_work import (
-    EMPTY,
     ROWS,
     Trainer,
     submit,
@@ -22,7 +21,6 @@ from tests.flowmesh_control.fabric import API_TOKEN
 from tests.flowmesh_sdk.test_requests import at
 
 import flowmesh_sdk as fm
-from flowmesh_store.datasets import rows_to_chunks
 
 
 @dataclass
@@ -35,13 +33,10 @@ class Training:
 
 
 @contextlib.asynccontextmanager
-async def trained(
-    step: str = "train", *, holds: bool = False, losses: Sequence[float] = ()
-) -> AsyncIterator[Training]:
+async def trained(step: str = "train", *, holds: bool = False) -> AsyncIterator[Training]:
     async with place() as there:
         one = await trainer(there)
         one.holds = holds
-        one.curve, one.chunks = rows_to_chunks([{"loss": loss} for loss in losses], EMPTY.schema)
         answers = asyncio.create_task(one.answer_always())
         rows, base = await upload(there, ROWS), await upload_model(there)
         spec = training(rows["reference"], base["reference"], "{{ text }}")
@@ -76,19 +71,6 @@ async def test_the_ports_of_a_step_are_read_by_their_names(tmp_path: Path) -> No
         async with fm.AsyncClient(fm.connect(made.url, token=API_TOKEN)) as client:
             run = await client.get_run(made.uid)
             assert (await run.step("train[lr=1/2]")).metrics == step.metrics
-
-
-async def test_rows_that_only_the_results_record_has_are_read_when_the_run_has_ended() -> None:
-    losses = [0.5, 0.25]
-    async with trained(losses=losses) as made:
-
-        def read(client: fm.Client) -> None:
-            curve = client.get_run(made.uid).wait().step("train[lr=1/2]").outputs["curve"]
-            assert isinstance(curve, fm.Rows)
-            assert curve.head(1) == [{"loss": 0.5}]
-            assert [row["loss"] for row in curve] == losses
-
-        await at(made.url, read)
 
 
 async def test_a_step_that_has_not_ended_has_made_nothing_and_others_are_named() -> None:

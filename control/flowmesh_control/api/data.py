@@ -29,7 +29,6 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import ALL_ROWS, Download, download_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
-from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -55,7 +54,6 @@ class DataHandlers:
         *,
         runs: RunReader,
         partial_outputs: PartialOutputs,
-        step_outputs: StepOutputs,
         uploads: UploadStore,
         store: BlobViews,
         policies: CachePolicyStore,
@@ -69,7 +67,6 @@ class DataHandlers:
         Args:
             runs: reads runs and their outputs.
             partial_outputs: reads outputs as far as they are published.
-            step_outputs: reads what steps made.
             uploads: stores content and verifies references.
             store: has the blobs.
             policies: give the scopes that a namespace may read.
@@ -80,7 +77,6 @@ class DataHandlers:
         """
         self._runs = runs
         self._partial_outputs = partial_outputs
-        self._step_outputs = step_outputs
         self._uploads = uploads
         self._store = store
         self._policies = policies
@@ -197,7 +193,7 @@ class DataHandlers:
         return await self._sender.send(call, _download(call, blobs, outputs[name]))
 
     async def _of_step(self, call: AuthorizedRequest, name: str) -> web.StreamResponse:
-        blobs, artifact = await self._step_outputs.read(call.uid, name)
+        blobs, artifact = await self._partial_outputs.of_step(call.uid, name)
         try:
             await self._uploads.check_revoked(artifact, self._scopes(call))
         except InvalidReferenceError as e:

@@ -1,8 +1,7 @@
-"""What the steps of a run made and reused, by its ledger; used by the API and by verification."""
+"""Resolves a name in a run to an artifact and the step that made it; used by the API."""
 
 from collections.abc import Iterable
 
-from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.errors import NotFoundError
 from flowmesh_control.records.run_records import PinsRecord
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
@@ -10,23 +9,6 @@ from flowmesh_core.graph.plan import Source, StepSource
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.units import Digest
-
-_MADE = frozenset({"published", "adopted", "shared"})
-Actions = dict[str, dict[int, Digest]]
-"""Action ids by step and part, in the order of the parts."""
-
-
-def actions_of(lines: Iterable[Line]) -> Actions:
-    """Returns the actions whose results the steps of a run used, by its ledger.
-
-    A whole step that was reused is its part -1, and replaces the others.
-    """
-    found: Actions = {}
-    for line in lines:
-        if isinstance(line, HitLine) or (isinstance(line, AttemptLine) and line.outcome in _MADE):
-            parts = found.setdefault(line.step, {})
-            parts[line.chunk] = line.action_id
-    return {step: dict(sorted(parts.items())) for step, parts in found.items()}
 
 
 def made_by_steps(lines: Iterable[Line]) -> dict[str, dict[str, Artifact]]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from flowmesh_api.v1.why import AttemptLine, HitLine
 from flowmesh_control.verification.broken_link import BrokenLinkError
 from flowmesh_control.verification.content import ContentVerification
+from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.machine.model import StepRun
 from flowmesh_core.machine.step_results import compose
@@ -13,6 +15,23 @@ from flowmesh_store.action_cache import decoded
 from flowmesh_store.keys import action_key
 from flowmesh_store.ports import RecordStore
 from flowmesh_store.withheld_results import WithheldResults
+
+_MADE = frozenset({"published", "adopted", "shared"})
+Actions = dict[str, dict[int, Digest]]
+"""Action ids by step and part, in the order of the parts."""
+
+
+def actions_of(lines: Sequence[Line]) -> Actions:
+    """Returns the actions whose results the steps of a run used, by its ledger.
+
+    A whole step that was reused is its part -1, and replaces the others.
+    """
+    found: Actions = {}
+    for line in lines:
+        if isinstance(line, HitLine) or (isinstance(line, AttemptLine) and line.outcome in _MADE):
+            parts = found.setdefault(line.step, {})
+            parts[line.chunk] = line.action_id
+    return {step: dict(sorted(parts.items())) for step, parts in found.items()}
 
 
 class ResultRecords:

@@ -13,7 +13,6 @@ from flowmesh_api.v1.verification import VerificationReport
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.records.keys import final_key, ledger_prefix, spec_key
 from flowmesh_control.records.ledger import read_segments
-from flowmesh_control.records.run_artifacts import Actions, actions_of
 from flowmesh_control.records.run_pins import read_pins
 from flowmesh_control.records.run_records import (
     FinalRecord,
@@ -23,7 +22,7 @@ from flowmesh_control.records.run_records import (
 )
 from flowmesh_control.verification.broken_link import BrokenLinkError
 from flowmesh_control.verification.content import ContentVerification
-from flowmesh_control.verification.result_records import ResultRecords
+from flowmesh_control.verification.result_records import Actions, ResultRecords, actions_of
 from flowmesh_core.accounting.ledger_lines import Line, StepLine
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.errors import DamagedRecordError
