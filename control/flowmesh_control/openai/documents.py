@@ -8,6 +8,7 @@ from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.openai.request import EMBEDDINGS
 from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.spec.quantities import budget
+from flowmesh_core.spec.workflow import NOT_ZERO_RULE
 
 STEP, RESPONSES, COUNTS = "answer", "responses", "counts"
 BUDGET = "budget_usd"
@@ -71,10 +72,10 @@ def require_budget(metadata: Mapping[str, str]) -> None:
     """Refuses a budget that cannot be read.
 
     Raises:
-        ValueError: it is not an amount of dollars.
+        ValueError: it is not an amount of dollars, or 0, which would be no limit.
     """
-    if BUDGET in metadata:
-        budget(metadata[BUDGET])
+    if BUDGET in metadata and not budget(metadata[BUDGET]):
+        raise ValueError(NOT_ZERO_RULE)
 
 
 def _labels(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -25,6 +25,7 @@ from flowmesh_core.spec.status import WorkflowStatus
 Scalar = Any  # a string, number or boolean; the compiler checks it and names the field's path
 PRIORITY_MAX = 1_000_000
 ONE_AIM_RULE = "give optimize or weights, not both"
+NOT_ZERO_RULE = "0 is not a limit; write more than 0, or leave it out for none"
 MUTABLE_FIELDS = ("suspend", "priority", "budgetUsd", "deadline", "ttlSecondsAfterFinished")
 """Fields of the spec that may change after creation (amendments in the ledger)."""
 PARAMETER_TERMS = ("budgetUsd", "deadline")
@@ -210,6 +211,13 @@ def _amended_by_values() -> list[tuple[str, str]]:
     ]
 
 
+def _not_zero() -> list[tuple[str, str]]:
+    return [
+        (f"!has(self.{name}) || self.{name}.matches('[1-9]|[$]')", f"{name}: {NOT_ZERO_RULE}")
+        for name in PARAMETER_TERMS
+    ]
+
+
 class WorkflowSpec(SpecModel):
     """What to run."""
 
@@ -218,6 +226,7 @@ class WorkflowSpec(SpecModel):
             ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE),
             *_immutable(),
             *_amended_by_values(),
+            *_not_zero(),
         )
     )
 
