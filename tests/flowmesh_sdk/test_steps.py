@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,9 @@ from tests.flowmesh_control.fabric import API_TOKEN
 from tests.flowmesh_sdk.test_requests import at
 
 import flowmesh_sdk as fm
+from flowmesh_core.dataset import encode_manifest
+from flowmesh_core.machine.step_results import dataset_artifact
+from flowmesh_store.datasets import rows_to_chunks
 
 
 @dataclass
@@ -33,10 +36,16 @@ class Training:
 
 
 @contextlib.asynccontextmanager
-async def trained(step: str = "train", *, holds: bool = False) -> AsyncIterator[Training]:
+async def trained(
+    step: str = "train", *, holds: bool = False, curve: Sequence[dict[str, float]] = ()
+) -> AsyncIterator[Training]:
     async with place() as there:
         one = await trainer(there)
         one.holds = holds
+        if curve:
+            manifest, blobs = rows_to_chunks(curve)
+            one.curve = dataset_artifact(manifest)
+            one.curve_blobs = {**blobs, one.curve.blob: encode_manifest(manifest)}
         answers = asyncio.create_task(one.answer_always())
         rows, base = await upload(there, ROWS), await upload_model(there)
         spec = training(rows["reference"], base["reference"], "{{ text }}")
@@ -71,6 +80,20 @@ async def test_the_ports_of_a_step_are_read_by_their_names(tmp_path: Path) -> No
         async with fm.AsyncClient(fm.connect(made.url, token=API_TOKEN)) as client:
             run = await client.get_run(made.uid)
             assert (await run.step("train[lr=1/2]")).metrics == step.metrics
+
+
+async def test_rows_of_a_step_that_came_with_its_result_are_read_after_the_run() -> None:
+    curve = [{"loss": 0.5}, {"loss": 0.25}]
+    async with trained(curve=curve) as made:
+
+        def read(client: fm.Client) -> None:
+            rows = client.get_run(made.uid).wait().step("train[lr=1/2]").outputs["curve"]
+            assert isinstance(rows, fm.Rows)
+            assert rows.to_list() == curve
+            assert rows.head(1) == curve[:1]
+            assert rows.to_arrow().to_pylist() == curve
+
+        await at(made.url, read)
 
 
 async def test_a_step_that_has_not_ended_has_made_nothing_and_others_are_named() -> None:

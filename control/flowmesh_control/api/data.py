@@ -29,6 +29,7 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import ALL_ROWS, Download, download_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
+from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
@@ -54,6 +55,7 @@ class DataHandlers:
         *,
         runs: RunReader,
         partial_outputs: PartialOutputs,
+        step_outputs: StepOutputs,
         uploads: UploadStore,
         store: BlobViews,
         policies: CachePolicyStore,
@@ -67,6 +69,7 @@ class DataHandlers:
         Args:
             runs: reads runs and their outputs.
             partial_outputs: reads outputs as far as they are published.
+            step_outputs: reads what steps have made.
             uploads: stores content and verifies references.
             store: has the blobs.
             policies: give the scopes that a namespace may read.
@@ -77,6 +80,7 @@ class DataHandlers:
         """
         self._runs = runs
         self._partial_outputs = partial_outputs
+        self._step_outputs = step_outputs
         self._uploads = uploads
         self._store = store
         self._policies = policies
@@ -193,12 +197,13 @@ class DataHandlers:
         return await self._sender.send(call, _download(call, blobs, outputs[name]))
 
     async def _of_step(self, call: AuthorizedRequest, name: str) -> web.StreamResponse:
-        blobs, artifact = await self._partial_outputs.of_step(call.uid, name)
+        made = await self._step_outputs.find(call.uid, name)
         try:
-            await self._uploads.check_revoked(artifact, self._scopes(call))
+            await self._uploads.check_revoked(made.artifact, self._scopes(call))
         except InvalidReferenceError as e:
             raise RevokedContentError(f"{name!r} was revoked", where=f"runs/{call.uid}") from e
-        return await self._sender.send(call, _download(call, blobs, (artifact,)))
+        blobs = await self._step_outputs.blobs(made)
+        return await self._sender.send(call, _download(call, blobs, (made.artifact,)))
 
     async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
         name = call.request.match_info["name"]
