@@ -13,7 +13,7 @@ from flowmesh_worker.ipc.shared_value import SharedValue
 
 MAPPED_BYTES_MAX = 256 << 20
 MAPPINGS_MAX = 128
-KEPT_MAX = 128
+VIEWS_MAX = 128
 """Values whose arrays are kept at once; further ones are copied, as each keeps a descriptor."""
 
 
@@ -47,7 +47,7 @@ class ReadMappings:
     def __init__(self) -> None:
         self._mappings: dict[tuple[int, int], _ReadMapping] = {}
         self._bytes = 0
-        self._kept: weakref.WeakSet[SharedValue] = weakref.WeakSet()
+        self._viewed: weakref.WeakSet[SharedValue] = weakref.WeakSet()
         self.has_new = False
 
     def view(self, value: SharedValue) -> memoryview:
@@ -58,9 +58,9 @@ class ReadMappings:
         """
         if not value.is_reusable:
             return value.view()
-        if len(self._kept) >= KEPT_MAX:
+        if len(self._viewed) >= VIEWS_MAX:
             return memoryview(value.read())
-        self._kept.add(value)
+        self._viewed.add(value)
         status = os.fstat(value.fileno())
         key = (status.st_dev, status.st_ino)
         mapping = self._mappings.pop(key, None)
