@@ -23,10 +23,12 @@ from flowmesh_core.autoscaling.preferred_pools import PreferredPools
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
 from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
+from flowmesh_core.placement.bound_reservations import first_in_bounds
 from flowmesh_core.placement.capacity import instance_capacity
 from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.estimates import Estimates
@@ -267,7 +269,8 @@ class _CapacitySignal:
 
     def _count_ready(self) -> None:
         bounds = WorkerBounds(self._snapshot.worker_uses)
-        groups = _startable(self._snapshot, bounds)
+        at_bound = self._first_elsewhere(bounds)
+        groups = _startable(self._snapshot, bounds, at_bound)
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
@@ -283,7 +286,7 @@ class _CapacitySignal:
             )
             if chosen is not None:
                 name = chosen.pool.name
-                known = _with_bound(self._found[name], group, bounds)
+                known = _with_bound(self._found[name], group, bounds, group.ready in at_bound)
                 known = _with_group(known, self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
                 self._found[name] = replace(
@@ -294,6 +297,26 @@ class _CapacitySignal:
                 )
                 if name not in self._staffed:
                     self._keep_requests(able)
+
+    def _first_elsewhere(self, bounds: WorkerBounds) -> set[ReadyGroup]:
+        """The ready work that comes first in its namespaces and runs on no worker that these use.
+
+        Also at their bound it counts for one worker: they leave one of theirs once it is there
+        (``bound_reservations``).
+        """
+        if not self._snapshot.worker_uses:
+            return set()
+        groups = [g for g in groups_of(self._snapshot) if g.bounded_tenants and not g.replica_of]
+        kept = {g.ready for g in groups if self._runs_on(bounds.used(g.bounded_tenants), g)}
+        able = (g for g in groups if g.ready in kept or self._able_pools(g.info, g.reserved_pools))
+        return {group.ready for group, _ in first_in_bounds(able).values()} - kept
+
+    def _runs_on(self, workers: Collection[str], group: ActionGroup) -> bool:
+        """Whether one of these workers meets a group's hard constraints."""
+        requirement, reserved = group.info.requirement, self._snapshot.reserved_pools
+        shapes = (worker.shape for worker in self._snapshot.workers if worker.name in workers)
+        unmet = (unmet_in_pool(requirement, s, reserved, group.reserved_pools) for s in shapes)
+        return any(cause is None for cause in unmet)
 
     def _occupied(self, pool: str, info: SignatureInfo) -> int:
         """The workers of a pool that have no room for an engine, ever, beside their replicas."""
@@ -395,16 +418,19 @@ class _CapacitySignal:
         return 0 < pool.most >= wanted
 
 
-def _startable(snapshot: Snapshot, bounds: WorkerBounds) -> list[ActionGroup]:
+def _startable(
+    snapshot: Snapshot, bounds: WorkerBounds, at_bound: Collection[ReadyGroup]
+) -> list[ActionGroup]:
     """Returns the ready groups without what their tenants' quotas do not let start now.
 
-    That is user code, and what waits for a worker of tenants that use as many as they may. Those
-    of one tenant that may use a few more come last.
+    That is user code, and what waits for a worker of tenants that use as many as they may, other
+    than ``at_bound``. Those of one tenant that may use a few more come last.
     """
     free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
     found = []
     for group in groups_of(snapshot):
-        if group.replica_of or bounds.reached(group.bounded_tenants):
+        waits = bounds.reached(group.bounded_tenants) and group.ready not in at_bound
+        if group.replica_of or waits:
             continue
         if group.code_tenant in free:
             count = min(group.count, max(0, free[group.code_tenant]))
@@ -418,14 +444,17 @@ def _startable(snapshot: Snapshot, bounds: WorkerBounds) -> list[ActionGroup]:
     return found
 
 
-def _with_bound(known: Backlog, group: ActionGroup, bounds: WorkerBounds) -> Backlog:
-    """Returns a pool's backlog as the next group's bound limits it.
+def _with_bound(
+    known: Backlog, group: ActionGroup, bounds: WorkerBounds, at_bound: bool
+) -> Backlog:
+    """Returns a pool's backlog as the next group's bound limits it: by 1 at the least ``at_bound``.
 
     What several tenants want counts for none of them, so it is not bounded.
     """
     if len(group.bounded_tenants) != 1:
         return known
-    bounded = {**known.bounded, **{n: bounds.free(n) for n in group.bounded_tenants}}
+    (namespace,) = group.bounded_tenants
+    bounded = {**known.bounded, namespace: max(bounds.free(namespace), at_bound)}
     return replace(known, unbounded=known.unbounded or known, bounded=bounded)
 
 

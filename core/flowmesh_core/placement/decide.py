@@ -15,6 +15,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.alternatives import Alternatives
+from flowmesh_core.placement.bound_reservations import reserve_in_bounds
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
 from flowmesh_core.placement.local_search import improve
@@ -70,6 +71,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     # 1. Index the workers; take the ready actions by group, since a group shares its scores.
     tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
+    reserve_in_bounds(tick, groups)
     # 2. Find the feasible workers of every group.
     clients = cursors_of(tick, [group for group in groups if not group.replica_of])
     # 3. Nominate in fair order: each action gets the best slot that is left.
