@@ -306,7 +306,8 @@ class _CapacitySignal:
         """
         if not self._snapshot.worker_uses:
             return set()
-        groups = [g for g in groups_of(self._snapshot) if g.bounded_tenants and not g.replica_of]
+        every = (group for group in groups_of(self._snapshot) if not group.replica_of)
+        groups = [group for group in every if bounds.may_use_any(group.bounded_tenants)]
         kept = {g.ready for g in groups if self._runs_on(bounds.used(g.bounded_tenants), g)}
         able = (g for g in groups if g.ready in kept or self._able_pools(g.info, g.reserved_pools))
         return {group.ready for group, _ in first_in_bounds(able).values()} - kept

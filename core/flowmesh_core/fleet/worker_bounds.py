@@ -80,11 +80,16 @@ class WorkerBounds:
         return max(0, self._most[namespace] - len(self._used[namespace]) - reserved)
 
     def text(self, namespaces: Collection[str], kind: Hashable = None) -> str:
-        """Returns for users how many workers the namespaces use, and may use."""
-        return " and ".join(self._text(n, kind) for n in sorted(namespaces))
+        """Returns why work waits whose namespaces use all the workers that they may."""
+        uses = " and ".join(self._use_text(n, kind) for n in sorted(namespaces))
+        starts = "it starts when one of them has room, or "
+        hint = "ask an administrator for a larger workers in the quota"
+        return f"{uses}; {starts if self.may_use_any(namespaces) else ''}{hint}"
 
-    def _text(self, namespace: str, kind: Hashable) -> str:
+    def _use_text(self, namespace: str, kind: Hashable) -> str:
         used, most = len(self._used[namespace]), self._most[namespace]
+        if not most:
+            return f"namespace {namespace} may use no workers"
         text = f"namespace {namespace} uses {used} of at most {most} workers"
         if self._reserved_for.get(namespace, kind) == kind:
             return text

@@ -106,7 +106,10 @@ class SchedulingCycle:
         return not tenants or self.bounds.admits(tenants, account.view.name, group.restrictions)
 
     def worker_quota_text(self, group: ActionGroup) -> str:
-        """Returns that a group's tenants use all their workers; empty if no other could run it."""
+        """Returns why a group waits whose tenants use all their workers.
+
+        Empty where they may use more, or where no other worker could run it.
+        """
         tenants, kind = group.bounded_tenants, group.restrictions
         if not self.bounds.reached(tenants, kind):
             return ""

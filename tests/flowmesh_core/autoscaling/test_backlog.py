@@ -456,6 +456,10 @@ def test_a_namespace_at_its_bound_gets_a_worker_of_another_kind_for_what_comes_f
     assert other_kind(priority=-1) == [1, 0]
 
 
+def test_a_namespace_without_any_worker_requires_none():
+    assert size_with(many("a", "a"), {"a": WorkerUse(frozenset(), 0)}) == 0
+
+
 def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():
     at = worker("w", lane(SQL, assigned=1, remaining_s=40.0), pool="ours")
     view = replace(snapshot([at], [], [SQL]), reserved_pools=frozenset({"ours"}))

@@ -104,6 +104,20 @@ def test_the_reason_is_that_the_workers_are_full_where_they_are_all_its_own() ->
     assert {cause for cause, _ in reasons(world, uid)} == {RejectionCause.BUSY}
 
 
+def test_a_bound_of_no_workers_is_none_and_not_no_bound() -> None:
+    world = fabric(a=0, b=0)
+    uids = [work(world, A, 2), work(world, B, 1)]
+    both = [work(world, team, 1, first=100, of="both", share="group-x") for team in (A, C)]
+    ticks(world, 10)
+    assert [set(a.run_uids) for a in world.attempts()] == [set(both)], "team C has no bound"
+    for uid, team in zip(uids, (A, B), strict=True):
+        ((cause, text),) = reasons(world, uid)
+        assert cause == RejectionCause.WORKER_QUOTA
+        assert text.startswith(f"namespace team-{team[-1]} may use no workers; ask an administr")
+    world.apply(limited({A: 1}))
+    world.run()
+
+
 def test_explain_names_the_workers_only_that_it_may_use() -> None:
     world = fabric(a=1)
     uid = work(world, A, 5)
