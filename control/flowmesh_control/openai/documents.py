@@ -7,8 +7,7 @@ from flowmesh_control.openai.records import BatchRecord
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.openai.request import EMBEDDINGS
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.spec.quantities import budget
-from flowmesh_core.spec.workflow import NOT_ZERO_RULE
+from flowmesh_core.spec.quantities import budget, not_zero
 
 STEP, RESPONSES, COUNTS = "answer", "responses", "counts"
 BUDGET = "budget_usd"
@@ -74,8 +73,8 @@ def require_budget(metadata: Mapping[str, str]) -> None:
     Raises:
         ValueError: it is not an amount of dollars, or 0, which would be no limit.
     """
-    if BUDGET in metadata and not budget(metadata[BUDGET]):
-        raise ValueError(NOT_ZERO_RULE)
+    if BUDGET in metadata:
+        not_zero(budget(metadata[BUDGET]))
 
 
 def _labels(metadata: Mapping[str, str]) -> dict[str, str]:

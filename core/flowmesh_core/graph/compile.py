@@ -28,13 +28,7 @@ from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.graph.unfilled import report_unfilled
 from flowmesh_core.spec.quantities import budget, seconds
 from flowmesh_core.spec.suggestions import did_you_mean
-from flowmesh_core.spec.workflow import (
-    NOT_ZERO_RULE,
-    ONE_AIM_RULE,
-    FlowMeshWorkflow,
-    StepSpec,
-    WorkflowSpec,
-)
+from flowmesh_core.spec.workflow import ONE_AIM_RULE, FlowMeshWorkflow, StepSpec, WorkflowSpec
 from flowmesh_core.spec.workflow_reader import UNKNOWN_ENGINE, stand_in_name
 from flowmesh_documents.values import json_size
 
@@ -91,12 +85,6 @@ def compile_workflow(
     spec = workflow.spec
     if spec.optimize and spec.weights:
         scope.report(("spec", "weights"), ONE_AIM_RULE)
-    budget_nanousd = budget(spec.budget_usd) if spec.budget_usd else 0
-    deadline_s = seconds(spec.deadline) if spec.deadline else 0.0
-    if spec.budget_usd and not budget_nanousd:
-        scope.report(("spec", "budgetUsd"), NOT_ZERO_RULE)
-    if spec.deadline and not deadline_s:
-        scope.report(("spec", "deadline"), NOT_ZERO_RULE)
     if scope.problems:
         raise SpecError(list(scope.problems.values()))
     return Plan(
@@ -107,8 +95,8 @@ def compile_workflow(
         params=spec.params,
         weights=_weights(spec),
         priority=spec.priority,
-        budget_nanousd=budget_nanousd,
-        deadline_s=deadline_s,
+        budget_nanousd=budget(spec.budget_usd) if spec.budget_usd else 0,
+        deadline_s=seconds(spec.deadline) if spec.deadline else 0.0,
         suspend=spec.suspend,
         min_trust=spec.min_trust,
     )
