@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
+import orjson
 import pytest
 from tests.attacks.by_hand import place
 from tests.flowmesh_control.derived_work import (
     ROWS,
     Trainer,
+    revoke,
     submit,
     trainer,
     training,
@@ -37,7 +40,11 @@ class Training:
 
 @contextlib.asynccontextmanager
 async def trained(
-    step: str = "train", *, holds: bool = False, curve: Sequence[dict[str, float]] = ()
+    step: str = "train",
+    *,
+    holds: bool = False,
+    curve: Sequence[dict[str, float]] = (),
+    outputs: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Training]:
     async with place() as there:
         one = await trainer(there)
@@ -50,7 +57,7 @@ async def trained(
         rows, base = await upload(there, ROWS), await upload_model(there)
         spec = training(rows["reference"], base["reference"], "{{ text }}")
         spec["steps"][0] |= {"name": step, "matrix": {"lr": ["1/2"]}}
-        uid = await submit(there, "tuned", {**spec, "outputs": {}})
+        uid = await submit(there, "tuned", {**spec, "outputs": {**outputs}})
         try:
             yield Training(one, there.control.url, uid)
         finally:
@@ -94,6 +101,31 @@ async def test_rows_of_a_step_that_came_with_its_result_are_read_after_the_run()
             assert rows.to_arrow().to_pylist() == curve
 
         await at(made.url, read)
+
+
+async def test_a_revoked_port_of_a_step_leaves_the_others_readable() -> None:
+    async with trained(outputs={"loss": "train[lr=1/2].metrics"}) as made:
+        there = made.trainer.there
+        await there.ended(made.uid)
+        status = orjson.loads(await there.get(f"/v1/runs/{made.uid}"))
+        await revoke(there, status["outputs"]["loss"]["reference"])
+
+        def read(client: fm.Client) -> fm.RunStep:
+            step = client.get_run(made.uid).step("train[lr=1/2]")
+            curve = step.outputs["curve"]
+            assert isinstance(curve, fm.Rows)
+            assert curve.to_list() == []
+            assert step.model.kind == "model"
+            assert list(step.outputs) == ["model", "metrics", "curve"]
+            assert "metrics" in step.outputs
+            for unreadable in (lambda: step.metrics, lambda: step.outputs["metrics"]):
+                with pytest.raises(fm.ApiError, match="revoked") as refused:
+                    unreadable()
+                assert refused.value.status == 410
+            return step
+
+        step = await at(made.url, read)
+        assert repr(step) == "<RunStep train[lr=1/2] COMPLETED: model, metrics, curve>"
 
 
 async def test_a_step_that_has_not_ended_has_made_nothing_and_others_are_named() -> None:

@@ -7,6 +7,7 @@ from flowmesh_control.errors import NotFoundError
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.run_artifacts import made_by_steps
 from flowmesh_control.verification.result_records import actions_of
+from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.units import Digest
@@ -61,6 +62,14 @@ class StepOutputs:
             )
         path, artifact = made[name]
         return StepOutput(uid, artifact, tuple(actions_of(lines).get(path, {}).values()))
+
+    async def makers(self, uid: str, name: str) -> tuple[str, ...]:
+        """Returns the steps that make an output of a run, or a step's port; none for an input."""
+        if "." in name:
+            return (name.rpartition(".")[0],)
+        plan = await self.views.plan(uid)
+        sources = plan.outputs.get(name, ()) if plan is not None else ()
+        return tuple(s.step for s in sources if isinstance(s, StepSource))
 
     async def blobs(self, output: StepOutput) -> Blobs:
         """Returns the blobs to read an output, after those that came with results are stored.
