@@ -11,7 +11,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.placement.action_groups import ActionGroup
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import excluded_workers
-from flowmesh_core.placement.reservations import may_have_room
+from flowmesh_core.placement.reservations import may_have_slot
 from flowmesh_core.placement.settings import RESERVATION_PATIENCE_LOADS, RESERVATION_PATIENCE_S
 from flowmesh_core.units import Digest
 
@@ -61,7 +61,7 @@ def _able(tick: SchedulingCycle, group: ActionGroup) -> Iterator[int]:
         for member in tick.kinds[kind]:
             account = tick.accounts[member]
             barred = account.view.name in excluded or not account.admits(group.code_tenant)
-            if not barred and may_have_room(account, group):
+            if not barred and may_have_slot(account, group):
                 yield member
 
 

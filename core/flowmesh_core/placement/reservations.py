@@ -53,7 +53,7 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         account.changed()
 
 
-def may_have_room(account: WorkerCapacity, group: ActionGroup) -> bool:
+def may_have_slot(account: WorkerCapacity, group: ActionGroup) -> bool:
     """Whether a group has an instance to join, or memory for one once others have ended."""
     joins = not group.isolate and group.info.signature in account.view.instances
     return joins or _instances_to_close(account, group) is not None
