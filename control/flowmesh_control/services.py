@@ -22,6 +22,7 @@ from flowmesh_control.queries.planner import Planner
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
@@ -73,6 +74,7 @@ class ControlPlaneServices:
     changes: RunChangeFeed
     views: RunViews
     queries: RunQueries
+    step_outputs: StepOutputs
     admission: Admission
     repinning: RepinService
     resumption: RunResumption

@@ -52,6 +52,7 @@ from flowmesh_control.queries.fleet import FleetQueries
 from flowmesh_control.queries.live_runs import LiveRuns
 from flowmesh_control.queries.run_queries import RunQueries
 from flowmesh_control.queries.status_document import StatusDocuments
+from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.namespace_usage import NamespaceUsage
 from flowmesh_control.quotas.quotas import Quotas
 from flowmesh_control.quotas.rates import Rates
@@ -219,6 +220,7 @@ def assemble(context: EpochContext) -> EpochRuntime:
         changes=changes,
         views=views,
         queries=RunQueries(state, views, context.clock),
+        step_outputs=StepOutputs(views, context.store, cache),
         admission=admission,
         repinning=repinning,
         resumption=RunResumption(

@@ -180,6 +180,8 @@ class _Reader:
         return value, replace(mark, line=here.line, column=here.column)
 
     def _scalar(self, event: Any, keys: tuple[Key, ...]) -> Any:
+        if event.style == '"':
+            return self._unicode(event, keys)
         if event.style is not None or event.tag is not None:
             return event.value
         try:
@@ -187,6 +189,18 @@ class _Reader:
         except RefusedScalarError as e:
             self._report(keys, str(e), event.start_mark)
             return event.value
+
+    def _unicode(self, event: Any, keys: tuple[Key, ...]) -> str:
+        """Returns a text whose escapes may be halves of characters, two by two as in JSON."""
+        text: str = event.value
+        if text.isascii():
+            return text
+        units = text.encode("utf-16-le", "surrogatepass")
+        whole = units.decode("utf-16-le", "replace")
+        if whole.encode("utf-16-le") != units:
+            what = "half a character, such as \\ud800, without the other half"
+            self._report(keys, f"the text has {what}; remove it", event.start_mark)
+        return whole
 
     def _sequence(self, mark: SourcePosition, keys: tuple[Key, ...]) -> list[Any]:
         out: list[Any] = []

@@ -74,10 +74,13 @@ def default_of(entry: Any) -> tuple[Any, ...]:
 
 
 def with_value(entry: Any, value: Any) -> Any:
-    """Returns the entry with another value; a declaration stays one, and null needs it optional."""
+    """Returns the entry with another value; a declaration stays one, and null needs it optional.
+
+    An object that looks like a declaration itself becomes the value of one.
+    """
     value = _typed(entry, value)
     if not is_declaration(entry):
-        return value
+        return {"type": "object", "default": value} if is_declaration(value) else value
     kept = {k: v for k, v in entry.items() if k != "required" or (value is None and v is False)}
     return {**kept, "default": value}
 
@@ -257,9 +260,9 @@ def _typed(entry: Any, value: Any) -> Any:
 
 
 def _described(name: str, entry: Any) -> str:
-    default = default_of(entry)
+    default, kind = default_of(entry), type_of(entry)
     has_default = bool(default) and default != (None,)
-    return f"{name} is {article(type_of(entry))}" + (
+    return f"{name} is {article(kind) if kind else 'any value'}" + (
         f" (default {shown(default[0])})" if has_default else ""
     )
 

@@ -13,7 +13,7 @@ from flowmesh_control.collection_settings import COLLECTION_INTERVAL_S
 from flowmesh_control.settings import CONNECTIONS_MAX, CONNECTIONS_PER_PEER, OPENAI_ENGINE
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.sharing.key_ring import KeyRing
-from flowmesh_core.spec.quantities import byte_count
+from flowmesh_core.spec.quantities import byte_count, not_zero
 from flowmesh_operator.pod_environment import ANYWHERE, PodEnvironment
 from flowmesh_store.blobs import DEFAULT_GRACE_S
 
@@ -209,12 +209,12 @@ def read_settings(environment: Mapping[str, str], *, host: str) -> OperatorSetti
         connections_max=reader.whole("CONNECTIONS_MAX", defaults.connections_max),
         metrics_open=reader.flag("METRICS_OPEN"),
         request_log=reader.flag("REQUEST_LOG", default=defaults.request_log),
-        request_log_days=reader.whole("REQUEST_LOG_DAYS", defaults.request_log_days),
+        request_log_days=reader.days("REQUEST_LOG_DAYS", defaults.request_log_days),
         collect_every_s=reader.seconds("COLLECT_EVERY_S", defaults.collect_every_s),
         collect_grace_s=reader.seconds("COLLECT_GRACE_S", defaults.collect_grace_s),
         store_max=reader.byte_count("STORE_MAX"),
-        result_days=reader.whole("RESULT_DAYS", defaults.result_days),
-        run_days=reader.whole("RUN_DAYS", defaults.run_days),
+        result_days=reader.days("RESULT_DAYS", defaults.result_days),
+        run_days=reader.days("RUN_DAYS", defaults.run_days),
         worker_token=reader.text("WORKER_TOKEN"),
         state_folder=Path(folder) if (folder := reader.text("STATE_DIR")) else None,
         store_account_dir=Path(file) if (file := reader.text("STORE_ACCOUNT_DIR")) else None,
@@ -312,11 +312,14 @@ class _Reader:
     def whole(self, name: str, default: int) -> int:
         return int(self._number(name, default, int, "a whole number"))
 
+    def days(self, name: str, default: int) -> int:
+        return int(self._number(name, default, int, "a number of days, 1 or more", least=1))
+
     def byte_count(self, name: str) -> int:
         """Returns an amount of bytes; 0 where the variable is empty."""
         text = self.text(name)
         try:
-            return byte_count(text) if text else 0
+            return not_zero(byte_count(text)) if text else 0
         except ValueError as e:
             raise SettingsError(
                 str(e), where=f"FLOWMESH_{name}", remedy="correct or remove it"
@@ -337,7 +340,13 @@ class _Reader:
             ) from e
 
     def _number(
-        self, name: str, default: float, read: Callable[[str], float], expected: str
+        self,
+        name: str,
+        default: float,
+        read: Callable[[str], float],
+        expected: str,
+        *,
+        least: float = 0,
     ) -> float:
         text = self.text(name)
         if not text:
@@ -346,7 +355,7 @@ class _Reader:
             value = read(text)
         except ValueError:
             value = -1
-        if value < 0:
+        if value < least:
             raise SettingsError(
                 f"{text!r} is not {expected}",
                 where=f"FLOWMESH_{name}",

@@ -1,9 +1,9 @@
 """What a run made, by name: its outputs, and the ports of its steps."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
-from flowmesh_sdk.errors import MissingOutputError
+from flowmesh_sdk.errors import ApiError, MissingOutputError
 from flowmesh_sdk.model_folder import ModelFolder
 from flowmesh_sdk.rows import Rows
 
@@ -25,16 +25,46 @@ class NamedOutputs(dict[str, Output]):
         )
 
 
+class StepPorts(Mapping[str, Output]):
+    """What a step made, by port. A port that the fabric refused raises its error when it is read.
+
+    So one whose content was revoked leaves the others readable.
+    """
+
+    def __init__(self, ports: Mapping[str, Output | ApiError]) -> None:
+        """Keeps what was read, or the error, of each port."""
+        self._ports = ports
+
+    def __getitem__(self, port: str) -> Output:
+        """Returns what is on a port; raises ``KeyError``, or ``ApiError`` where it was refused."""
+        found = self._ports[port]
+        if isinstance(found, ApiError):
+            raise found
+        return found
+
+    def __contains__(self, port: object) -> bool:
+        """Whether the step made something of this name, readable or not."""
+        return port in self._ports
+
+    def __iter__(self) -> Iterator[str]:
+        """Yields the names of the ports."""
+        return iter(self._ports)
+
+    def __len__(self) -> int:
+        """Returns the number of ports."""
+        return len(self._ports)
+
+
 class RunStep:
     """A step of a run that has ended, with what it made; asks nothing by itself.
 
     Attributes:
         path: ``sft``, or ``tune[lr=1e-5]`` of a step with a matrix.
         state: a ``StepState``, such as ``COMPLETED``.
-        outputs: what it made, by port.
+        outputs: what it made, by port; one that the fabric refused raises when it is read.
     """
 
-    def __init__(self, path: str, state: str, outputs: Mapping[str, Output]) -> None:
+    def __init__(self, path: str, state: str, outputs: StepPorts) -> None:
         """Keeps what :meth:`Run.step` has read."""
         self.path = path
         self.state = state

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 HEAD = 5
+_HEAD_MAX = 10**15 - 1
+"""The most that the API takes: no data set has as many rows."""
 _SHOWN_BYTES = 80
 Row = dict[str, Any]
 
@@ -64,12 +66,15 @@ class Rows:
         """Returns the first rows; the fabric reads no more than the chunks that have these.
 
         Raises:
-            InvalidArgumentError: ``n`` is negative.
+            InvalidArgumentError: ``n`` is negative, or no whole number.
         """
-        if n < 0:
-            raise InvalidArgumentError(f"{n} is not a number of rows", where="head")
+        if not isinstance(n, int) or n < 0:
+            raise InvalidArgumentError(
+                f"{n!r} is not a number of rows", where="head()", remedy="give 0 or more"
+            )
         if n == 0:
             return []
+        n = min(n, _HEAD_MAX)
         with contextlib.closing(self._read(n)) as rows:
             return list(itertools.islice(rows, n))
 

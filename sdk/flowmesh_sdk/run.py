@@ -21,7 +21,7 @@ from flowmesh_sdk.errors import (
 from flowmesh_sdk.html import table_html
 from flowmesh_sdk.http.client import ApiConnection
 from flowmesh_sdk.model_folder import ModelFolder
-from flowmesh_sdk.outputs import NamedOutputs, Output, RunStep
+from flowmesh_sdk.outputs import NamedOutputs, Output, RunStep, StepPorts
 from flowmesh_sdk.receipt import Receipt
 from flowmesh_sdk.rows import Rows
 
@@ -145,7 +145,7 @@ class Run:
         return RunStep(
             path,
             step.state,
-            {m.port: self._made(m) for m in made if m.step == path},
+            StepPorts({m.port: self._made(m) for m in made if m.step == path}),
         )
 
     def output(self, name: str) -> dict[str, str]:
@@ -231,8 +231,12 @@ class Run:
         count = None if partial else (described or {}).get("rows")
         return self._content(name, kind, count, partial=partial)
 
-    def _made(self, artifact: ProducedArtifact) -> Output:
-        return self._content(f"{artifact.step}.{artifact.port}", artifact.kind, artifact.rows)
+    def _made(self, artifact: ProducedArtifact) -> Output | ApiError:
+        name = f"{artifact.step}.{artifact.port}"
+        try:
+            return self._content(name, artifact.kind, artifact.rows)
+        except ApiError as e:
+            return e
 
     def _content(
         self, name: str, kind: str, count: int | None, *, partial: bool = False

@@ -1,6 +1,7 @@
 """A workflow: read from a file, a text or values, with parameters and inputs replaced."""
 
 import copy
+import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -92,14 +93,17 @@ class Workflow:
 
         Raises:
             InvalidArgumentError: the workflow declares no such parameters or inputs, or values are
-                not of the types of their parameters; names all. What else a declaration demands,
-                the fabric checks.
+                not of the types of their parameters; names all. Or JSON has no such value, such
+                as NaN. What else a declaration demands, the fabric checks.
         """
         document = self.to_dict()
         spec = document.setdefault("spec", {})
         _set_parameters(spec, params or {})
-        current = spec.get("inputs") or {}
-        given = {n: replaced_input(current.get(n), value) for n, value in (inputs or {}).items()}
+        current = _named(spec.get("inputs"))
+        given = {
+            n: _as_json(f"inputs.{n}", replaced_input(current.get(n), value))
+            for n, value in (inputs or {}).items()
+        }
         _replace(spec, "inputs", given)
         made = Workflow(document, folder=self.folder, file=self.file, locate=self._locate)
         made._given = self._given | frozenset(params or ())
@@ -188,7 +192,7 @@ def load(
         InvalidArgumentError: as :meth:`Workflow.with_values`.
     """
     if isinstance(source, Mapping):
-        loaded = Workflow(copy.deepcopy(dict(source)), folder=Path.cwd())
+        loaded = Workflow(_as_json("load()", dict(source)), folder=Path.cwd())
     elif isinstance(source, str) and "\n" in source:
         loaded = _read(source, Path.cwd(), "")
     else:
@@ -230,7 +234,8 @@ def _read(text: str, folder: Path, file: str) -> Workflow:
 
 
 def _set_parameters(spec: dict[str, Any], given: Mapping[str, Any]) -> None:
-    declared = spec.get("params") or {}
+    declared = _named(spec.get("params"))
+    given = {n: _as_json(f"params.{n}", value) for n, value in given.items()}
     wrong = [type_problem(n, declared[n], value) for n, value in given.items() if n in declared]
     values = {n: with_value(declared.get(n), value) for n, value in given.items()}
     _replace(spec, "params", values, filter(None, wrong))
@@ -244,12 +249,33 @@ def _replace(
     Raises:
         InvalidArgumentError: the workflow has no such names, or something else is wrong with them.
     """
-    declared = spec.get(field) or {}
+    declared = _named(spec.get(field))
     known = f"it has {', '.join(declared)}" if declared else "it has none"
     unknown = [f"the workflow has no spec.{field}.{n}; {known}" for n in given if n not in declared]
     if problems := [*wrong, *unknown]:
         raise _wrong_argument(field, ["; ".join(problems)])
     declared.update(given)
+
+
+def _named(field: Any) -> dict[str, Any]:
+    """Returns a mapping by name; an empty one where a field is something else."""
+    return field if isinstance(field, dict) else {}
+
+
+def _as_json(where: str, value: Any) -> Any:
+    """Returns a value as it is once it was sent: tuples as lists.
+
+    Raises:
+        InvalidArgumentError: JSON has no such value.
+    """
+    try:
+        return json.loads(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError, RecursionError) as e:
+        raise InvalidArgumentError(
+            f"the value cannot be written as JSON: {e}",
+            where=where,
+            remedy="give texts, finite numbers, booleans, None, lists and dicts of these",
+        ) from e
 
 
 def _parameter(problem: Problem) -> str:

@@ -42,8 +42,11 @@ def test_when_the_store_is_collected_is_read_from_durations_and_a_size() -> None
     for option, given in (
         ("--collect-every", ("often", "24h", "", "30d", "90d")),
         ("--store-max", ("1h", "24h", "much", "30d", "90d")),
+        ("--store-max", ("1h", "24h", "0Gi", "30d", "90d")),
+        ("--keep-results", ("1h", "24h", "", "0d", "90d")),
+        ("--keep-runs", ("1h", "24h", "", "30d", "0s")),
     ):
-        with pytest.raises(CliError, match="is not a") as caught:
+        with pytest.raises(CliError, match=r"is not a|more than 0") as caught:
             CollectionOptions(*given).settings()
         assert (caught.value.code, caught.value.where) == (ExitCode.USAGE, option)
 

@@ -5,7 +5,7 @@ import contextlib
 import io
 import struct
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,10 +49,18 @@ def engine(name: str) -> EngineVersion:
 
 @dataclass
 class Trainer:
-    """Answers every attempt of ``train.sft`` with a model; keeps what it is asked to forget."""
+    """Answers every attempt of ``train.sft`` with a model; keeps what it is asked to forget.
+
+    Attributes:
+        curve: of every model; ``curve_blobs`` are sent with the results.
+    """
 
     there: Place
     worker: HandWorker
+    curve: Artifact = CURVE
+    curve_blobs: Mapping[Digest, bytes] = field(
+        default_factory=lambda: {CURVE.blob: encode_manifest(EMPTY)}
+    )
     holds: bool = False
     known: set[str] = field(default_factory=set)
 
@@ -78,11 +86,8 @@ class Trainer:
         end = AttemptEnd(
             one.attempt_id,
             one.action_id,
-            {"model": model, "metrics": metrics, "curve": CURVE},
-            inline={
-                metrics.blob: canonical_bytes(metrics.value),
-                CURVE.blob: encode_manifest(EMPTY),
-            },
+            {"model": model, "metrics": metrics, "curve": self.curve},
+            inline={metrics.blob: canonical_bytes(metrics.value), **self.curve_blobs},
             usage=Usage(units=1, run_s=0.1),
         )
         await self.worker.sync(ended=(end,), logs=(line,))

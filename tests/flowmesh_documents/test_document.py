@@ -1,5 +1,7 @@
 """Text to documents with positions."""
 
+import json
+
 import pytest
 
 from flowmesh_api.v1.problems import Problem
@@ -127,3 +129,15 @@ def test_a_common_mistake_of_yaml_is_refused_with_what_to_do(
     [problem] = parse_documents(text)[1]
     assert problem.line == line
     assert problem.message.endswith(remedy)
+
+
+def test_halves_of_a_character_are_read_as_json_writes_them() -> None:
+    text = '{"a": "\\ud83d\\ude00 \\u00e9", "\\ud83d\\ude00": ["\\ud83d\\ude00"]}'
+    assert _one(text) == json.loads(text)
+
+
+def test_half_a_character_is_refused_with_its_line() -> None:
+    (document,), problems = parse_documents('a: 1\nb:\n- "x\\ud800"\n"\\ude00": 1\n')
+    assert [(p.path, p.line, p.column) for p in problems] == [("b[0]", 3, 3), ("", 4, 1)]
+    assert "half a character" in problems[0].message
+    assert document.value == {"a": 1, "b": ["x\ufffd"], "\ufffd": 1}

@@ -102,6 +102,7 @@ def test_a_text_is_read_by_the_type_of_the_parameter(entry: Any, text: str, valu
         ({"type": "object", "required": True}, "[1]", "k is an object, got '[1]'"),
         (True, "yes", "k is a boolean (default true): yes is a boolean in YAML 1.1 and a string"),
         (4, "x" * 99, f"k is an integer (default 4), got '{'x' * 39}…"),
+        (None, "1e999", "k is any value: 1e999 is too large a number"),
     ],
 )
 def test_a_text_of_another_type_is_refused_with_the_type_and_the_default(
@@ -157,6 +158,12 @@ def test_a_set_value_takes_the_place_of_the_default_and_a_declaration_stays_one(
     optional = {"type": "integer", "required": False}
     assert with_value(optional, 8) == {"type": "integer", "default": 8}
     assert with_value(optional, read_value("k", optional, "null")) == {**optional, "default": None}
+
+
+@pytest.mark.parametrize("entry", [None, {}, {"type": "x"}])
+def test_an_object_that_looks_like_a_declaration_is_the_value_of_a_parameter(entry: Any) -> None:
+    value = {"type": "integer", "default": 5}
+    assert default_of(with_value(entry, value)) == (value,)
 
 
 def test_parameters_that_are_missing_have_no_value_and_optional_ones_are_null() -> None:

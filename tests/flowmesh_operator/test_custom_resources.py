@@ -126,6 +126,8 @@ def test_rows_may_be_texts(refusal: Refusal) -> None:
         ({"steps": [{"name": "inputs", "uses": "test.noop"}]}, "'inputs' is not a name for a step"),
         ({"steps": []}, "spec.steps in body should have at least 1 items"),
         ({"budgetUsd": "five"}, "spec.budgetUsd in body should match"),
+        ({"budgetUsd": "0.0"}, "budgetUsd: 0 is not a limit"),
+        ({"deadline": "0s"}, "deadline: 0 is not a limit"),
         ({"ttlSecondsAfterFinished": -1}, "should be greater than or equal to 0"),
         (
             {"inputs": {"x": {"configMap": {"name": "q", "key": "q.txt"}}}},
@@ -384,4 +386,4 @@ def test_every_rule_of_the_schemas_is_tested() -> None:
     """A new rule needs a case above."""
     counted = json.dumps([definitions()[p] for p in ("flowmeshworkflows", "flowmeshcachepolicies")])
     immutable = len(CHANGES) - len(LARGE_FIELDS)
-    assert counted.count('"rule":') == immutable + 8 + len(PARAMETER_TERMS)
+    assert counted.count('"rule":') == immutable + 8 + 2 * len(PARAMETER_TERMS)

@@ -40,6 +40,8 @@ def test_two_variables_suffice_and_the_rest_has_defaults(environment: dict[str, 
         ({"FLOWMESH_MASTER_KEY_FILE": "/nowhere"}, "FLOWMESH_MASTER_KEY_FILE=/nowhere: cannot"),
         ({"FLOWMESH_GATEWAY_PORT": "http"}, "FLOWMESH_GATEWAY_PORT: 'http' is not a whole number"),
         ({"FLOWMESH_STORE_MAX": "much"}, "FLOWMESH_STORE_MAX: 'much' is not an amount of bytes"),
+        ({"FLOWMESH_STORE_MAX": "0Gi"}, "FLOWMESH_STORE_MAX: 0 is not a limit"),
+        ({"FLOWMESH_RESULT_DAYS": "0"}, "FLOWMESH_RESULT_DAYS: '0' is not a number of days"),
         ({"FLOWMESH_LEASE_S": "2"}, "retry < renew deadline < lease"),
         (
             {"FLOWMESH_WORKER_IMPORT_REFUSE": "34.0.0.0/8, pods"},

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import duckdb
 import pyarrow as pa
@@ -112,6 +112,16 @@ async def test_an_output_without_rows_has_its_columns() -> None:
         ]
 
     await ask_all(Manifest(SCHEMA), {}, ask)
+
+
+async def test_the_first_rows_are_as_many_as_there_are_of_a_whole_number() -> None:
+    def ask(rows: fm.Rows) -> None:
+        assert rows.head(10**20) == rows.to_list()
+        for wrong in (-1, 2.5, "3", None):
+            with pytest.raises(fm.InvalidArgumentError, match="is not a number of rows"):
+                rows.head(cast("int", wrong))
+
+    await ask_all(*rows_to_chunks(ROWS, SCHEMA), ask)
 
 
 async def test_an_output_without_columns_is_a_clear_error_of_sql() -> None:

@@ -1,8 +1,12 @@
 """Workflows from files, texts and values, with other parameters and inputs."""
 
+import datetime
+import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import flowmesh_sdk as fm
@@ -140,6 +144,50 @@ def test_parameters_of_another_type_are_refused_all_at_once() -> None:
 
 
 BEYOND = Problem("spec.params.times.default", "times is at most 9, got 10")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        -math.inf,
+        b"x",
+        {1, 2},
+        Decimal(1),
+        datetime.date(2026, 1, 1),
+        "\ud800",
+        [[object]],
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("argument", ["params", "inputs", "source"])
+def test_a_value_that_json_has_not_is_refused_before_it_is_sent(argument: str, value: Any) -> None:
+    document = fm.load(TEXT.replace("times: 3", "times:")).to_dict()
+    where, source, given = {
+        "params": ("params.times", document, {"params": {"times": value}}),
+        "inputs": ("inputs.numbers", document, {"inputs": {"numbers": [{"a": value}]}}),
+        "source": ("load()", {**document, "other": value}, {}),
+    }[argument]
+    with pytest.raises(fm.InvalidArgumentError, match="JSON") as refused:
+        fm.load(source, **given)
+    assert refused.value.where == where
+
+
+def test_tuples_and_floats_of_numpy_are_sent_as_lists_and_numbers() -> None:
+    workflow = fm.load(TEXT.replace("times: 3", "times: [1.5]"))
+    params = workflow.with_values(params={"times": (np.float64(2.5), 1)}).to_dict()["spec"][
+        "params"
+    ]
+    assert params == {"times": [2.5, 1]}
+    assert type(params["times"][0]) is float
+
+
+@pytest.mark.parametrize("params", [["times"], "times", 3])
+def test_parameters_that_are_no_mapping_have_no_names(params: Any) -> None:
+    workflow = fm.load(TEXT).to_dict()
+    workflow["spec"]["params"] = params
+    with pytest.raises(fm.InvalidArgumentError, match="it has none"):
+        fm.load(workflow, params={"times": 4})
 
 
 def test_a_value_that_the_fabric_refuses_is_a_wrong_argument_and_no_default_of_the_file() -> None:

@@ -26,6 +26,7 @@ from flowmesh_worker.engines.code.component_code import ComponentCode
 from flowmesh_worker.engines.code.component_frames import BatchCall, LoadedCode, sent_call
 from flowmesh_worker.ipc import read_mappings, reusable_files
 from flowmesh_worker.ipc.descriptor_socket import (
+    DESCRIPTORS_MAX,
     DescriptorSocket,
     accept_with_descriptors,
     connect_with_descriptors,
@@ -334,6 +335,29 @@ def test_an_array_that_code_keeps_stays_as_it_is(
     assert len(found) <= 2
 
 
+def test_code_that_keeps_many_arrays_goes_on_getting_values(
+    ends: tuple[DescriptorSocket, DescriptorSocket],
+) -> None:
+    reader = ComponentCode([LoadedCode("read", CODE, "read", 1)], ReusableFiles())
+    for number in range(DESCRIPTORS_MAX + 10):
+        if number % reusable_files.FILES_MAX == 0:  # another producer, or the same once more
+            maker = ComponentCode([LoadedCode("make", CODE, "make", 1)], ReusableFiles())
+        fill = number % 7
+        body = msgspec.json.encode({"n": SIZE, "fill": fill})
+        (made,) = maker.run("make", [BatchCall(body, {}, "", False, {}, True)])
+        assert isinstance(made.value, SharedValue)
+        value = passed(made.value, ends)
+        call = BatchCall(
+            msgspec.json.encode({"keep": True}), {}, "", True, {"rows": PassedValue(path=("rows",))}
+        )
+        (result,) = reader.run("read", [call], [{"rows": value}])
+        del value
+        expected = [(n % 7) * (SIZE - 5) for n in range(number + 1)]
+        assert msgspec.json.decode(result.body) == [fill * SIZE, expected]
+        reader.prepare()
+        maker.prepare()
+
+
 def test_a_value_of_more_bytes_than_its_file_is_refused(
     ends: tuple[DescriptorSocket, DescriptorSocket],
 ) -> None:
@@ -411,6 +435,28 @@ def test_a_file_that_went_to_a_sandbox_is_not_written_again_and_has_nothing_but_
     assert found.read() == b"a" * 119_000
     host.close()
     sandbox.close()
+
+
+def test_a_file_that_goes_to_a_sandbox_while_its_producer_looks_for_readers_is_not_written_again(
+    ends: tuple[DescriptorSocket, DescriptorSocket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = ReusableFiles()
+    first = files.value_of([b"a" * SIZE])
+    received = passed(first, ends)
+    del first
+    ended = reusable_files.has_ended_reuse
+
+    def has_ended(descriptor: int) -> bool:
+        before = ended(descriptor)
+        if received.is_reusable:  # now its reader gives it to code that returns the lock
+            received.end_reuse()
+            fcntl.flock(received.fileno(), fcntl.LOCK_UN)
+        return before
+
+    monkeypatch.setattr(reusable_files, "has_ended_reuse", has_ended)
+    second = files.value_of([b"b" * SIZE])
+    assert inode(second) != inode(received)
+    assert received.read() == b"a" * SIZE
 
 
 def test_the_files_of_a_process_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

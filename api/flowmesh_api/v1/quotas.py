@@ -24,7 +24,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
         stored_bytes: content in the namespace's own scope.
         uploaded_bytes_per_day: in 24 hours, counted by the hour.
         user_code_calls: attempts of user code at once.
-        workers: that run attempts of the namespace at once; 0 for no limit.
+        workers: that run attempts of the namespace at once; None for no limit.
         nanousd_per_day: what its runs pay in 24 hours, counted by the hour; None for no limit.
     """
 
@@ -44,7 +44,7 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
     stored_bytes: int = 1 << 40
     uploaded_bytes_per_day: int = 100 << 30
     user_code_calls: int = 16
-    workers: int = 0
+    workers: int | None = None
     nanousd_per_day: int | None = None
 
 

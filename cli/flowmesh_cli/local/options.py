@@ -7,7 +7,7 @@ from decimal import Decimal, InvalidOperation
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_control.collection_settings import CollectionSettings
-from flowmesh_core.spec.quantities import byte_count, seconds
+from flowmesh_core.spec.quantities import byte_count, not_zero, seconds
 
 POOL = "local"
 """The pool of local workers, and the prefix of their names."""
@@ -121,17 +121,21 @@ class CollectionOptions:
         """Returns the settings.
 
         Raises:
-            CliError: one of the texts cannot be parsed.
+            CliError: one of the texts cannot be parsed, or is a limit of 0.
         """
         return CollectionSettings(
             interval_s=0.0 if self.every == "0" else _parsed("--collect-every", self.every),
             grace_s=_parsed("--collect-grace", self.grace),
-            bytes_max=int(_parsed("--store-max", self.store_max, byte_count))
+            bytes_max=int(_limit("--store-max", self.store_max, byte_count))
             if self.store_max
             else 0,
-            result_ttl_s=_parsed("--keep-results", self.results),
-            run_ttl_s=_parsed("--keep-runs", self.runs),
+            result_ttl_s=_limit("--keep-results", self.results),
+            run_ttl_s=_limit("--keep-runs", self.runs),
         )
+
+
+def _limit(option: str, text: str, parse: Callable[[str], float] = seconds) -> float:
+    return _parsed(option, text, lambda given: not_zero(parse(given)))
 
 
 def _parsed(option: str, text: str, parse: Callable[[str], float] = seconds) -> float:

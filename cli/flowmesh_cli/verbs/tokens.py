@@ -14,7 +14,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.formatting import date
-from flowmesh_core.spec.quantities import seconds
+from flowmesh_core.spec.quantities import not_zero, seconds
 
 _NEVER = "never"
 
@@ -74,7 +74,7 @@ def _query(http: ApiClient, namespace: str) -> dict[str, str]:
 
 def _valid_s(text: str) -> float:
     try:
-        return seconds(text)
+        return not_zero(seconds(text))
     except ValueError as e:
         raise CliError(
             str(e), ExitCode.USAGE, where="--expires", remedy=f"write 30d, 12h or {_NEVER}"

@@ -128,6 +128,7 @@ def _data_handlers(
     return DataHandlers(
         runs=services.views,
         partial_outputs=PartialOutputs(services.views, services.store),
+        step_outputs=services.step_outputs,
         uploads=services.uploads,
         store=services.store,
         policies=services.policies,

@@ -6,6 +6,7 @@ connection on which a valid token was shown does not count as one of its peer, s
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator
 
 from aiohttp import web
@@ -14,6 +15,9 @@ from flowmesh_control.api.authorization import AuthorizedRequest
 from flowmesh_control.api.connections import while_connected
 from flowmesh_control.evaluators.fair_places import FairPlaces
 from flowmesh_control.queries.downloads import Download
+from flowmesh_core.errors import FlowMeshError
+
+log = logging.getLogger("flowmesh.control.api")
 
 AT_ONCE, OF_ONE = 64, 16
 """Downloads at once: of all namespaces, and of one; others wait."""
@@ -38,7 +42,8 @@ class ContentSender:
 
         Raises:
             ConnectionResetError: the client has disconnected.
-            FlowMeshError: the content cannot be read, and nothing of it was sent.
+            FlowMeshError: the content cannot be read, and nothing of it was sent. If a part was,
+                the connection is broken off, so that the client does not take it for all.
         """
         return await while_connected(call.request, self._send(call, download))
 
@@ -51,7 +56,8 @@ class ContentSender:
                 await _write(response, first)
                 async for part in parts:
                     await _write(response, part)
-            except TimeoutError:
+            except (TimeoutError, FlowMeshError) as e:
+                log.warning("%s %s broke off: %s", call.request.method, call.request.path, e)
                 if call.request.transport is not None:
                     call.request.transport.abort()
                 return response

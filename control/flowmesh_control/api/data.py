@@ -1,6 +1,7 @@
 """HTTP handlers of content: uploads of rows and directories, downloads of outputs."""
 
 import asyncio
+import logging
 import tarfile
 import tempfile
 import unicodedata
@@ -29,17 +30,26 @@ from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.importer.upload_body import receive
 from flowmesh_control.queries.downloads import ALL_ROWS, Download, download_of
 from flowmesh_control.queries.partial_outputs import PartialOutputs
+from flowmesh_control.queries.step_outputs import StepOutputs
 from flowmesh_control.quotas.rates import OpenLimit
 from flowmesh_control.quotas.uploaded_bytes import UploadedBytes
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.runs.uploads import StoredContent, UploadStore
-from flowmesh_core.errors import FlowMeshError, InvalidReferenceError, RevokedContentError
+from flowmesh_core.errors import (
+    BlobCorruptError,
+    FlowMeshError,
+    InvalidReferenceError,
+    LostBlobError,
+    RevokedContentError,
+)
 from flowmesh_core.protocol.results import Artifact
 from flowmesh_core.sharing import ScopePlan
 from flowmesh_store.blobs import Blobs, BlobViews
 from flowmesh_store.model_files import require_data_only
 from flowmesh_store.spool import SpoolWriter
 from flowmesh_store.unpacking import TreeLimits, open_tree, unpack
+
+log = logging.getLogger("flowmesh.control.api")
 
 ROWS_BYTES_MAX = 2 << 30
 _HEAD_DIGITS = 15
@@ -54,6 +64,7 @@ class DataHandlers:
         *,
         runs: RunReader,
         partial_outputs: PartialOutputs,
+        step_outputs: StepOutputs,
         uploads: UploadStore,
         store: BlobViews,
         policies: CachePolicyStore,
@@ -67,6 +78,7 @@ class DataHandlers:
         Args:
             runs: reads runs and their outputs.
             partial_outputs: reads outputs as far as they are published.
+            step_outputs: reads what steps have made.
             uploads: stores content and verifies references.
             store: has the blobs.
             policies: give the scopes that a namespace may read.
@@ -77,6 +89,7 @@ class DataHandlers:
         """
         self._runs = runs
         self._partial_outputs = partial_outputs
+        self._step_outputs = step_outputs
         self._uploads = uploads
         self._store = store
         self._policies = policies
@@ -168,7 +181,15 @@ class DataHandlers:
         ``?partial=1`` it has what is published so far, also of a run that has not ended. ``name``
         may be ``STEP.PORT``, once that step has ended.
         """
-        uid, name = call.uid, call.request.match_info["name"]
+        name = call.request.match_info["name"]
+        try:
+            return await self._output(call, name)
+        except LostBlobError as e:
+            makers = await self._step_outputs.makers(call.uid, name)
+            raise _lost(repr(name), f"runs/{call.uid}", e, makers) from e
+
+    async def _output(self, call: AuthorizedRequest, name: str) -> web.StreamResponse:
+        uid = call.uid
         if "." in name:  # no output of a workflow has such a name
             return await self._of_step(call, name)
         if flag(call.request, "partial"):
@@ -193,12 +214,13 @@ class DataHandlers:
         return await self._sender.send(call, _download(call, blobs, outputs[name]))
 
     async def _of_step(self, call: AuthorizedRequest, name: str) -> web.StreamResponse:
-        blobs, artifact = await self._partial_outputs.of_step(call.uid, name)
+        made = await self._step_outputs.find(call.uid, name)
         try:
-            await self._uploads.check_revoked(artifact, self._scopes(call))
+            await self._uploads.check_revoked(made.artifact, self._scopes(call))
         except InvalidReferenceError as e:
             raise RevokedContentError(f"{name!r} was revoked", where=f"runs/{call.uid}") from e
-        return await self._sender.send(call, _download(call, blobs, (artifact,)))
+        blobs = await self._step_outputs.blobs(made)
+        return await self._sender.send(call, _download(call, blobs, (made.artifact,)))
 
     async def _partial(self, call: AuthorizedRequest) -> web.StreamResponse:
         name = call.request.match_info["name"]
@@ -222,11 +244,33 @@ class DataHandlers:
         artifact = await self._uploads.load(issued_as, reference, scopes)
         call.note(artifact.digest)
         blobs = self._store.view(write=scopes.private, read=scopes.readable)
-        return await self._sender.send(call, _download(call, blobs, (artifact,)))
+        try:
+            return await self._sender.send(call, _download(call, blobs, (artifact,)))
+        except LostBlobError as e:
+            raise _lost("the content", "reference", e) from e
 
     def _scopes(self, call: AuthorizedRequest) -> ScopePlan:
         labels = dict(self._labels(call.namespace))
         return self._policies.scopes(call.namespace, labels)
+
+
+def _lost(what: str, where: str, error: LostBlobError, makers: Sequence[str] = ()) -> LostBlobError:
+    """Returns the error for content that is lost, for users who know no blobs.
+
+    Args:
+        what: the content.
+        where: it belongs.
+        error: of the store, which names its file; logged.
+        makers: the steps that make it; none where it may have been uploaded.
+    """
+    log.warning("%s: %s: %s", where, what, error)
+    remedy = "upload it again, or run again the workflow that made it"
+    if makers:
+        steps = " and ".join(map(repr, makers))
+        remedy = f"run the workflow again: step {steps} makes it anew, the rest is reused"
+    damaged = isinstance(error, BlobCorruptError)
+    state = "is damaged in the store" if damaged else "is no longer stored"
+    return LostBlobError(f"{what} {state}", digest=error.digest, where=where, remedy=remedy)
 
 
 def _download(call: AuthorizedRequest, blobs: Blobs, artifacts: Sequence[Artifact]) -> Download:

@@ -83,7 +83,7 @@ class QuotaHandlers:
     def _of_attempts(self, namespace: str, quota: Quota) -> tuple[QuotaLimit, ...]:
         calls = self._usage.user_code_calls(namespace)
         found = [_limit("calls of user code at once", quota.user_code_calls, calls)]
-        if quota.workers:
+        if quota.workers is not None:
             found.append(_limit("workers at once", quota.workers, self._usage.workers(namespace)))
         if quota.nanousd_per_day is not None:
             spent = self._usage.nanousd_today(namespace, self._clock()) / NANO_PER_USD

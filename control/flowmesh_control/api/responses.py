@@ -23,6 +23,7 @@ from flowmesh_control.errors import (
     RateExceededError,
     UnknownUserError,
 )
+from flowmesh_control.public_errors import public_error
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import (
     ContentLimitError,
@@ -99,11 +100,14 @@ def error_response(error: FlowMeshError) -> web.Response:
     if isinstance(error, OpenAiError):
         return json_response(error.body(), status=error.status)
     status = next(s for kind, s in _STATUS if isinstance(error, kind))
+    shown = public_error(error)
+    if shown is not error:
+        log.warning("%s: %s", type(error).__name__, error)
     response = _error(
         status,
-        error.message,
-        error.where,
-        error.remedy,
+        shown.message,
+        shown.where,
+        shown.remedy,
         problems=error.problems if isinstance(error, SpecError) else [],
         retry_after_s=error.retry_after_s if error.retryable else 0.0,
         code=next((code for kind, code in _CODES if isinstance(error, kind)), ""),
@@ -148,7 +152,7 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
         log.exception("%s %s failed", request.method, request.path)
         response = _error(
             500,
-            f"{type(e).__name__}: {e}",
+            type(e).__name__,
             request.path,
             "this is an internal error; the control plane's log has the traceback",
         )

@@ -14,7 +14,6 @@ from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.fleet.snapshot import Decision, Rejection, Snapshot
 from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.placement.constraints import CHECKS, remedy, unmet_in_pool
-from flowmesh_core.placement.decide import worker_quota_text
 
 _OF_THE_FLEET = frozenset({*CHECKS, RejectionCause.NO_WORKERS})
 
@@ -49,8 +48,8 @@ def _explained(pools: Sequence[PoolView], rejection: Rejection, snapshot: Snapsh
     growing = coming or [pool.name for pool in able if pool.maximum > 0]
     bounds, tenants = WorkerBounds(snapshot.worker_uses), rejection.bounded_tenants or ()
     if growing and bounds.reached(tenants):  # so that no pool grows for it
-        text = worker_quota_text(bounds.text(tenants))
-        return structs.replace(rejection, cause=RejectionCause.WORKER_QUOTA, detail=text)
+        quota = bounds.text(tenants)
+        return structs.replace(rejection, cause=RejectionCause.WORKER_QUOTA, detail=quota)
     if growing:
         text = f"a worker of pool {' or '.join(growing)} can run it once it has started"
         if not coming:

@@ -19,6 +19,7 @@ from flowmesh_control.loop.content_comparison import ContentComparison
 from flowmesh_control.loop.pending_puts import PendingPut, PendingPuts
 from flowmesh_control.loop.task_pool import TaskPool, Work
 from flowmesh_control.ports import Finisher, SecretReader, TaskOwners, WorkerChannel
+from flowmesh_control.public_errors import public_error
 from flowmesh_core.accounting.ledger_lines import Line
 from flowmesh_core.dataset import encode_manifest
 from flowmesh_core.errors import (
@@ -339,9 +340,10 @@ class CommandExecutor:
 
 
 def _store_failure(error: FlowMeshError) -> Failure:
+    shown = public_error(error)
     return Failure(
         FailureKind.STORE,
-        f"the result could not be published: {error.message}",
-        remedy=error.remedy or "see that the store has space and is writable",
+        f"the result could not be published: {shown.message}",
+        remedy=shown.remedy or "see that the store has space and is writable",
         retry_after_s=5.0,
     )

@@ -7,6 +7,7 @@ a while.
 import logging
 import time
 
+from flowmesh_control.public_errors import public_error
 from flowmesh_core.errors import FlowMeshError
 
 log = logging.getLogger("flowmesh.control")
@@ -24,7 +25,8 @@ class StoreHealth:
 
     def record_failure(self, error: FlowMeshError) -> None:
         """Records an error of an operation that will be retried; logs it if it is a new one."""
-        text = f"{error.message}; {error.remedy}" if error.remedy else error.message
+        shown = public_error(error)
+        text = f"{shown.message}; {shown.remedy}" if shown.remedy else shown.message
         if text != self.text:
             log.warning("waiting for the store: %s", error)
         self._text, self._met_s = text, time.monotonic()

@@ -7,7 +7,7 @@ from flowmesh_control.openai.records import BatchRecord
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.openai.request import EMBEDDINGS
 from flowmesh_core.protocol.messages import WorkerShape
-from flowmesh_core.spec.quantities import budget
+from flowmesh_core.spec.quantities import budget, not_zero
 
 STEP, RESPONSES, COUNTS = "answer", "responses", "counts"
 BUDGET = "budget_usd"
@@ -71,10 +71,10 @@ def require_budget(metadata: Mapping[str, str]) -> None:
     """Refuses a budget that cannot be read.
 
     Raises:
-        ValueError: it is not an amount of dollars.
+        ValueError: it is not an amount of dollars, or 0, which would be no limit.
     """
     if BUDGET in metadata:
-        budget(metadata[BUDGET])
+        not_zero(budget(metadata[BUDGET]))
 
 
 def _labels(metadata: Mapping[str, str]) -> dict[str, str]:

@@ -162,9 +162,11 @@ async def _tar(blobs: Blobs, artifact: Artifact) -> AsyncIterator[bytes]:
         info = tarfile.TarInfo(file.path)
         info.size = file.bytes
         info.mode = file.mode or 0o644
-        yield info.tobuf(tarfile.PAX_FORMAT)
-        # Of another size, a reader would take the rest of it for further files.
-        async for piece in pieces_of(blobs, file.digest, file.bytes, is_exact=True):
+        # Of another size, a reader would take the rest of it for further files. The header waits
+        # for the content, so that an output whose first file is lost is refused.
+        pieces = pieces_of(blobs, file.digest, file.bytes, is_exact=True)
+        yield info.tobuf(tarfile.PAX_FORMAT) + await anext(pieces, b"")
+        async for piece in pieces:
             yield piece
         yield b"\0" * (-file.bytes % _BLOCK)
     yield b"\0" * (2 * _BLOCK)

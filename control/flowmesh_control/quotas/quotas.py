@@ -83,7 +83,7 @@ class Quotas:
     async def _post_limits(self) -> None:
         limits = {
             n: NamespaceLimits(
-                q.user_code_calls, q.nanousd_per_day, self._full.get(n, ""), q.workers or None
+                q.user_code_calls, q.nanousd_per_day, self._full.get(n, ""), q.workers
             )
             for n in self._labels
             if (q := self.of(n)) is not None

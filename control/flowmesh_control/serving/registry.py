@@ -16,6 +16,7 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_api.v1.services import ServiceApplication
 from flowmesh_control.errors import ConflictError, NotFoundError
 from flowmesh_control.loop.clock import Clock
+from flowmesh_control.public_errors import public_error
 from flowmesh_control.queries.run_views import RunViews
 from flowmesh_control.records.cache_policies import CachePolicyStore
 from flowmesh_control.records.revocations import Revocations
@@ -199,7 +200,7 @@ class ServiceRegistry:
             try:
                 await self._follow(record)
             except FlowMeshError as error:
-                self.delays[record.id] = str(error)
+                self.delays[record.id] = str(public_error(error))
 
     async def _follow(self, record: ServiceRecord) -> None:
         application = ServiceApplication(record.document, "", record.uploads)
@@ -241,7 +242,7 @@ class ServiceRegistry:
                 await self._end_if_revoked(service.namespace, service.name)
                 self.delays.pop(service.id, None)
             except FlowMeshError as error:
-                self.delays[service.id] = str(error)
+                self.delays[service.id] = str(public_error(error))
 
     async def _end_if_revoked(self, namespace: str, name: str) -> None:
         """Ends the release of a service where a model of it was revoked."""

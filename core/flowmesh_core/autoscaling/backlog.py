@@ -24,10 +24,12 @@ from flowmesh_core.autoscaling.preferred_pools import PreferredPools
 from flowmesh_core.costmodel import CostKey, CostModel
 from flowmesh_core.fleet.demand import FIRST_GAP_S, SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
+from flowmesh_core.fleet.ready_index import ReadyGroup
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot
 from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
+from flowmesh_core.placement.bound_reservations import first_in_bounds
 from flowmesh_core.placement.capacity import instance_capacity
 from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.estimates import Estimates
@@ -151,6 +153,7 @@ class _CapacitySignal:
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
         self._bounded_s = defaultdict[str, dict[str, float]](dict)
+        self._elsewhere: dict[str, str] = {}
         self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
         self._most_s = {pool.name: max(pool.target_s, pool.start_s) for pool in pools}
         self._open: dict[str, set[Digest]] = {pool.name: set() for pool in pools}
@@ -275,7 +278,8 @@ class _CapacitySignal:
 
     def _count_ready(self) -> None:
         bounds = WorkerBounds(self._snapshot.worker_uses)
-        groups = _startable(self._snapshot, bounds)
+        at_bound = self._first_elsewhere(bounds)
+        groups = _startable(self._snapshot, bounds, at_bound)
         ready = Counter[Digest]()
         for group in groups:
             ready[group.info.signature] += group.count
@@ -292,6 +296,8 @@ class _CapacitySignal:
             if chosen is not None:
                 name = chosen.pool.name
                 known = self._with_bound(self._found[name], group, chosen)
+                if group.ready in at_bound:
+                    self._elsewhere.update(dict.fromkeys(group.bounded_tenants, name))
                 known = _with_group(known, self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
                 self._found[name] = replace(
@@ -322,9 +328,33 @@ class _CapacitySignal:
         most = {pool.name: pool.most for pool in self._pools}
         room = {name: max(0, n - self._found[name].busy) for name, n in most.items()}
         for tenant, ready_s in self._bounded_s.items():
-            for name, part in split_workers(bounds.free(tenant), ready_s, room).items():
+            parts = split_workers(bounds.free(tenant), ready_s, room)
+            if not bounds.free(tenant) and tenant in self._elsewhere:
+                parts[self._elsewhere[tenant]] = 1
+            for name, part in parts.items():
                 known = self._found[name]
                 self._found[name] = replace(known, bounded={**known.bounded, tenant: part})
+
+    def _first_elsewhere(self, bounds: WorkerBounds) -> set[ReadyGroup]:
+        """The ready work that comes first in its namespaces and runs on no worker that these use.
+
+        Also at their bound it counts for one worker: they leave one of theirs once it is there
+        (``bound_reservations``).
+        """
+        if not self._snapshot.worker_uses:
+            return set()
+        every = (group for group in groups_of(self._snapshot) if not group.replica_of)
+        groups = [group for group in every if bounds.may_use_any(group.bounded_tenants)]
+        kept = {g.ready for g in groups if self._runs_on(bounds.used(g.bounded_tenants), g)}
+        able = (g for g in groups if g.ready in kept or self._able_pools(g.info, g.reserved_pools))
+        return {group.ready for group, _ in first_in_bounds(able).values()} - kept
+
+    def _runs_on(self, workers: Collection[str], group: ActionGroup) -> bool:
+        """Whether one of these workers meets a group's hard constraints."""
+        requirement, reserved = group.info.requirement, self._snapshot.reserved_pools
+        shapes = (worker.shape for worker in self._snapshot.workers if worker.name in workers)
+        unmet = (unmet_in_pool(requirement, s, reserved, group.reserved_pools) for s in shapes)
+        return any(cause is None for cause in unmet)
 
     def _occupied(self, pool: str, info: SignatureInfo) -> int:
         """The workers of a pool that have no room for an engine, ever, beside their replicas."""
@@ -426,16 +456,19 @@ class _CapacitySignal:
         return 0 < pool.most >= wanted
 
 
-def _startable(snapshot: Snapshot, bounds: WorkerBounds) -> list[ActionGroup]:
+def _startable(
+    snapshot: Snapshot, bounds: WorkerBounds, at_bound: Collection[ReadyGroup]
+) -> list[ActionGroup]:
     """Returns the ready groups without what their tenants' quotas do not let start now.
 
-    That is user code, and what waits for a worker of tenants that use as many as they may. Those
-    of one tenant that may use a few more come last.
+    That is user code, and what waits for a worker of tenants that use as many as they may, other
+    than ``at_bound``. Those of one tenant that may use a few more come last.
     """
     free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
     found = []
     for group in groups_of(snapshot):
-        if group.replica_of or bounds.reached(group.bounded_tenants):
+        waits = bounds.reached(group.bounded_tenants) and group.ready not in at_bound
+        if group.replica_of or waits:
             continue
         if group.code_tenant in free:
             count = min(group.count, max(0, free[group.code_tenant]))

@@ -3,7 +3,7 @@
 A scheduling cycle asks for each group of ready actions, and counts the workers that it gives away.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -18,7 +18,8 @@ class WorkerUse:
 class WorkerBounds:
     """The workers of bounded namespaces during one cycle.
 
-    An action that several namespaces want counts for none of them.
+    An action that several namespaces want counts for none of them. A namespace may have one of its
+    workers reserved for actions of one kind: all others count with a bound that is lower by one.
     """
 
     def __init__(self, uses: Mapping[str, WorkerUse]) -> None:
@@ -27,39 +28,69 @@ class WorkerBounds:
         Of more workers than a namespace may use, since its bound was lowered, only so many get
         further work of it: the first by name, so that the others become free.
         """
-        self._uses = uses
+        self._most = {n: use.most for n, use in uses.items()}
+        self._used = {n: set(use.workers) for n, use in uses.items()}
         self._admitted = {n: set(sorted(use.workers)[: use.most]) for n, use in uses.items()}
+        self._reserved_for: dict[str, Hashable] = {}
 
-    def admits(self, namespaces: Collection[str], worker: str) -> bool:
+    def used(self, namespaces: Collection[str]) -> set[str]:
+        """Returns the workers that some of these namespaces use."""
+        return set[str]().union(*(self._used[n] for n in namespaces))
+
+    def may_use_any(self, namespaces: Collection[str]) -> bool:
+        """Whether some of these namespaces may use a worker at all."""
+        return any(self._most[n] for n in namespaces)
+
+    def reserve(self, namespace: str, kind: Hashable, in_order: Sequence[str]) -> None:
+        """Reserves one of a namespace's workers for actions of one kind, and these alone.
+
+        Args:
+            namespace: with a bound of at least 1.
+            kind: of the actions, as ``admits`` is asked.
+            in_order: the workers that the namespace uses, the first to become free first: where it
+                uses as many as it may, that one gets nothing more of it.
+        """
+        self._reserved_for[namespace] = kind
+        admitted = self._admitted[namespace]
+        if len(admitted) >= self._most[namespace]:
+            admitted.remove(next(worker for worker in in_order if worker in admitted))
+
+    def admits(self, namespaces: Collection[str], worker: str, kind: Hashable = None) -> bool:
         """Whether a worker may run what these namespaces want, all of them bounded."""
-        return any(worker in self._admitted[n] or self._is_below(n) for n in namespaces)
+        return any(worker in self._admitted[n] or self.free(n, kind) for n in namespaces)
 
     def take(self, namespaces: Collection[str], worker: str) -> bool:
         """Counts a worker that was given an action; returns whether a bound has been reached."""
         if len(namespaces) != 1:
             return False
         (namespace,) = namespaces
-        if worker in self._admitted[namespace]:
-            return False
         self._admitted[namespace].add(worker)
-        return not self._is_below(namespace)
+        if worker in self._used[namespace]:
+            return False
+        self._used[namespace].add(worker)
+        return not self.free(namespace)
 
-    def reached(self, namespaces: Collection[str]) -> bool:
+    def reached(self, namespaces: Collection[str], kind: Hashable = None) -> bool:
         """Whether these namespaces, of which there are some, use all the workers they may."""
-        return bool(namespaces) and not any(map(self._is_below, namespaces))
+        return bool(namespaces) and not any(self.free(n, kind) for n in namespaces)
 
-    def free(self, namespace: str) -> int:
-        """Returns how many workers more a namespace may use."""
-        return self._uses[namespace].most - len(self._admitted[namespace])
+    def free(self, namespace: str, kind: Hashable = None) -> int:
+        """Returns how many workers more a namespace may use for actions of one kind."""
+        reserved = namespace in self._reserved_for and self._reserved_for[namespace] != kind
+        return max(0, self._most[namespace] - len(self._used[namespace]) - reserved)
 
-    def text(self, namespaces: Collection[str]) -> str:
-        """Returns for users how many workers the namespaces use, and may use."""
-        uses = (
-            f"namespace {n} uses {len(self._uses[n].workers | self._admitted[n])} of at most "
-            f"{self._uses[n].most} workers"
-            for n in sorted(namespaces)
-        )
-        return " and ".join(uses)
+    def text(self, namespaces: Collection[str], kind: Hashable = None) -> str:
+        """Returns why work waits whose namespaces use all the workers that they may."""
+        uses = " and ".join(self._use_text(n, kind) for n in sorted(namespaces))
+        starts = "it starts when one of them has room, or "
+        hint = "ask an administrator for a larger workers in the quota"
+        return f"{uses}; {starts if self.may_use_any(namespaces) else ''}{hint}"
 
-    def _is_below(self, namespace: str) -> bool:
-        return self.free(namespace) > 0
+    def _use_text(self, namespace: str, kind: Hashable) -> str:
+        used, most = len(self._used[namespace]), self._most[namespace]
+        if not most:
+            return f"namespace {namespace} may use no workers"
+        text = f"namespace {namespace} uses {used} of at most {most} workers"
+        if self._reserved_for.get(namespace, kind) == kind:
+            return text
+        return f"{text}, one of which is for work that waits longer and needs another worker"

@@ -19,7 +19,6 @@ from flowmesh_core.graph.service_groups import check_affinity
 from flowmesh_core.graph.service_keys import check_keys, refuse_keys
 from flowmesh_core.graph.service_requests import check_request_schema
 from flowmesh_core.graph.topology import find_cycle, order
-from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.stages.service_graph import (
@@ -120,8 +119,6 @@ def _check_token_targets(spec: ServiceSpec, report: Report) -> None:
             text = "is for a service without stages: expected latency, which is of the reply"
         elif not generates:
             text = f"is for a service whose component uses {GENERATE}"
-        elif not seconds(target):
-            text = "is 0: expected a time above 0, such as 50ms"
         else:
             continue
         report(("spec", "slo", name), f"{name} {text}")

@@ -195,6 +195,8 @@ class ReservedPoolsChanged(msgspec.Struct, frozen=True):
 class NamespaceLimits(msgspec.Struct, frozen=True, omit_defaults=True):
     """Limits on the attempts of a namespace; None where there is none.
 
+    0 is none at all.
+
     Attributes:
         user_code_calls: attempts of user code at once.
         nanousd_per_day: what its runs pay in a day; then new attempts wait.

@@ -34,7 +34,9 @@ def changed(state: State, limits: Mapping[str, NamespaceLimits], now_s: float) -
         for namespace, limit in limits.items()
         if limit.user_code_calls is not None
     }
-    state.worker_limits = {n: limit.workers for n, limit in limits.items() if limit.workers}
+    state.worker_limits = {
+        namespace: limit.workers for namespace, limit in limits.items() if limit.workers is not None
+    }
     if (state.separates_code, state.worker_limits.keys()) != separated:
         for action in state.ready.values():
             ready_actions.mark_changed(state, action)
@@ -117,6 +119,10 @@ def _hold(state: State, namespace: str, now_s: float) -> Hold | None:
     most = limit.nanousd_per_day
     if most is None:
         return None
+    ask = "ask an administrator for a larger usdPerDay"
+    if most == 0:
+        text = f"namespace {namespace} may spend nothing; {ask}"
+        return Hold(RejectionCause.DOLLAR_QUOTA, text)
     spent, reserved = state.daily_spend.total(namespace, now_s), state.reserved[namespace]
     if spent + reserved < most:
         return None
@@ -129,7 +135,7 @@ def _hold(state: State, namespace: str, now_s: float) -> Hold | None:
     return Hold(
         RejectionCause.DOLLAR_QUOTA,
         f"namespace {namespace} has spent {usd_text(spent)} in 24 hours{beside}, of at most "
-        f"{usd_text(most)}; {when}, or ask an administrator for a larger usdPerDay",
+        f"{usd_text(most)}; {when}, or {ask}",
         ends_s,
     )
 

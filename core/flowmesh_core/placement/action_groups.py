@@ -64,6 +64,11 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
         )
 
     @property
+    def restrictions(self) -> tuple[object, ...]:
+        """What decides which workers can run it: its signature and its cautions."""
+        return (self.info.signature, *self.cautions)
+
+    @property
     def excluded(self) -> frozenset[str]:
         """Workers to avoid where there is another, and never to use for a replica attempt."""
         return self.avoid_workers | {self.replica_of} if self.replica_of else self.avoid_workers

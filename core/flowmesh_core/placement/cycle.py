@@ -33,6 +33,7 @@ class SchedulingCycle:
         running: signatures of which some instance has actions, on the snapshot or by this cycle.
         busy: per worker, instances that have actions on the snapshot; ``crowded`` is how many times
             as long an action takes in one of them, and in one more.
+        bounds: the workers that namespaces with a bound use and may use.
         waiting: signature → actions left unplaced because waiting for an instance is better.
     """
 
@@ -51,7 +52,7 @@ class SchedulingCycle:
         self.crowded: list[tuple[float, float]] = []
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
-        self._bounds = WorkerBounds(snapshot.worker_uses)
+        self.bounds = WorkerBounds(snapshot.worker_uses)
         self._free_calls = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
         self._index()
         self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
@@ -102,19 +103,22 @@ class SchedulingCycle:
         account, tenants = self.accounts[member], group.bounded_tenants
         if not account.admits(group.code_tenant):
             return False
-        return not tenants or self._bounds.admits(tenants, account.view.name)
+        return not tenants or self.bounds.admits(tenants, account.view.name, group.restrictions)
 
     def worker_quota_text(self, group: ActionGroup) -> str:
-        """Returns that a group's tenants use all their workers; empty if no other could run it."""
-        tenants = group.bounded_tenants
-        if not self._bounds.reached(tenants):
+        """Returns why a group waits whose tenants use all their workers.
+
+        Empty where they may use more, or where no other worker could run it.
+        """
+        tenants, kind = group.bounded_tenants, group.restrictions
+        if not self.bounds.reached(tenants, kind):
             return ""
         able = (
-            self._bounds.admits(tenants, self.accounts[member].view.name)
+            self.bounds.admits(tenants, self.accounts[member].view.name, kind)
             for cause, members in zip(self.unmet(group), self.kinds, strict=True)
             for member in (members if cause is None else ())
         )
-        return "" if all(able) else self._bounds.text(tenants)
+        return "" if all(able) else self.bounds.text(tenants, kind)
 
     def able(self, group: ActionGroup) -> int:
         """Returns how many workers meet the hard constraints and are not draining."""
@@ -183,7 +187,7 @@ class SchedulingCycle:
         account.bind(group.code_tenant)
         if group.code_tenant in self._free_calls:
             self._free_calls[group.code_tenant] -= 1
-        if group.bounded_tenants and self._bounds.take(group.bounded_tenants, account.view.name):
+        if group.bounded_tenants and self.bounds.take(group.bounded_tenants, account.view.name):
             for other in self.accounts:  # their slots are not for this tenant any more
                 other.changed()
         self.running.add(group.info.signature)

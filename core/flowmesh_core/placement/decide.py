@@ -15,6 +15,7 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Decision, Placement, Rejection, Snapshot
 from flowmesh_core.placement.action_groups import ActionGroup, groups_of
 from flowmesh_core.placement.alternatives import Alternatives
+from flowmesh_core.placement.bound_reservations import reserve_in_bounds
 from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import NANO_HOUR_S
 from flowmesh_core.placement.local_search import improve
@@ -37,21 +38,14 @@ _Restrictions = tuple[int, str, tuple[str, ...], tuple[str, ...]]
 
 def code_quota_text(most: int) -> str:
     """Returns why an action waits whose namespace has as many calls of user code as it may."""
+    if not most:
+        return (
+            "the namespace's quota allows no calls of user code; ask an administrator for a larger "
+            "userCodeCalls"
+        )
     return (
         f"the namespace runs as many calls of user code as its quota allows ({most}); it starts "
         "when one has ended, or ask an administrator for a larger userCodeCalls"
-    )
-
-
-def worker_quota_text(uses: str) -> str:
-    """Returns why an action waits whose namespaces use as many workers as they may.
-
-    Args:
-        uses: how many workers these are (``WorkerBounds.text``).
-    """
-    return (
-        f"{uses}; it starts when one of them has room, or ask an administrator for a larger "
-        "workers in the quota"
     )
 
 
@@ -70,6 +64,7 @@ def decide(snapshot: Snapshot, model: CostModel) -> Decision:
     # 1. Index the workers; take the ready actions by group, since a group shares its scores.
     tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
+    reserve_in_bounds(tick, groups)
     # 2. Find the feasible workers of every group.
     clients = cursors_of(tick, [group for group in groups if not group.replica_of])
     # 3. Nominate in fair order: each action gets the best slot that is left.
@@ -147,8 +142,8 @@ def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Reje
         if cause is RejectionCause.BUSY and not tick.may_call(like):
             cause = RejectionCause.USER_CODE_QUOTA
             detail = code_quota_text(tick.snapshot.code_calls[like.code_tenant].most)
-        elif cause is RejectionCause.BUSY and (uses := tick.worker_quota_text(like)):
-            cause, detail = RejectionCause.WORKER_QUOTA, worker_quota_text(uses)
+        elif cause is RejectionCause.BUSY and (quota := tick.worker_quota_text(like)):
+            cause, detail = RejectionCause.WORKER_QUOTA, quota
         counts[like.info.signature, cause, detail, restrictions] += remaining
     unset = msgspec.UNSET
     return tuple(

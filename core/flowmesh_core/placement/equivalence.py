@@ -58,7 +58,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     """
     info = group.info
     kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
-    excluded = _excluded(tick, group, kinds) if group.avoid_workers or group.replica_of else ()
+    excluded = excluded_workers(tick, group, kinds)
     accounts, busy = tick.accounts, tick.busy
     with_instance = tick.workers_with_instance.get(info.signature, ())
     need_mib = info.requirement.memory_mib
@@ -108,7 +108,8 @@ def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
     return site.load_s > max(REPLICA_LOAD_MAX_S, site.rate.seconds(group.work))
 
 
-def _excluded(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:
+def excluded_workers(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:
+    """Returns the workers that a group does not use, given the shapes that can run it."""
     if not group.avoid_workers:
         return group.excluded
     workers = tick.snapshot.workers

@@ -9,7 +9,8 @@ from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import Snapshot
-from flowmesh_core.placement.action_groups import group_of
+from flowmesh_core.placement.action_groups import group_of, groups_of
+from flowmesh_core.placement.bound_reservations import reserve_in_bounds
 from flowmesh_core.placement.candidates import CandidateFinder, with_inputs
 from flowmesh_core.placement.cycle import SchedulingCycle
 
@@ -25,6 +26,7 @@ def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> 
     others = [one for one in snapshot.ready if one.action_id != action.action_id]
     view = replace(snapshot, ready=ReadyIndex([*others, now], snapshot.now_s))
     tick = SchedulingCycle(view, model)
+    reserve_in_bounds(tick, groups_of(view))
     group = group_of(view, action.kind)
     candidates = CandidateFinder(tick)
     free_slots = candidates.free_slots(group)

@@ -53,6 +53,12 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
         account.changed()
 
 
+def may_have_slot(account: WorkerCapacity, group: ActionGroup) -> bool:
+    """Whether a group has an instance to join, or memory for one once others have ended."""
+    joins = not group.isolate and group.info.signature in account.view.instances
+    return joins or _instances_to_close(account, group) is not None
+
+
 def _instances_to_close(account: WorkerCapacity, group: ActionGroup) -> list[InstanceView] | None:
     """Returns the instances that must end for the group to fit, soonest first, or None."""
     need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib

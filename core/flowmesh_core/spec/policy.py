@@ -9,12 +9,12 @@ from flowmesh_api.v1.enums import Disclosure, PrefixCache, Sharing
 from flowmesh_api.v1.fabric import CachePolicy, Verify
 from flowmesh_core.spec.error_messages import RULE
 from flowmesh_core.spec.fields import (
-    Duration,
     Name,
     SpecModel,
     TrustLevel,
     cel_rules,
 )
+from flowmesh_core.spec.limits import DurationLimit
 from flowmesh_core.spec.metadata import Metadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.policy_status import FlowMeshCachePolicyStatus
@@ -57,7 +57,7 @@ class CachePolicySpec(SpecModel):
         max_length=256,
         description="Part of the names of their actions; a new salt starts their cache anew.",
     )
-    ttl: Duration | None = Field(
+    ttl: DurationLimit | None = Field(
         default=None, description="How long their results stay valid, such as 30d."
     )
     reference_generation: int = Field(

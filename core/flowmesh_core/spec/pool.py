@@ -19,12 +19,12 @@ from flowmesh_core.spec.fields import (
     Usd,
     cel_rules,
 )
+from flowmesh_core.spec.limits import DurationLimit
 from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.namespaces import SelectedNamespaces
 from flowmesh_core.spec.pool_llm import PoolLlm
 from flowmesh_core.spec.pool_status import PoolStatus
 from flowmesh_core.spec.pool_template import PodTemplate, Toleration
-from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.units import DEFAULT_TRUST
 
 POOL_NAME_MAX = 40
@@ -53,7 +53,6 @@ _EGRESS_RULE = (
     "a pool with userCode has no egress: code of one tenant must not carry data outside; let"
     " imports and HTTP steps run in a pool without userCode"
 )
-_TARGET_RULE = "targetBacklog must be longer than 0s"
 _NAME_RULE = (
     f"a pool's name has at most {POOL_NAME_MAX} small letters, digits and -, a letter or digit at"
     " both ends: it is part of its pods' names"
@@ -229,7 +228,7 @@ class AutoscalingSpec(SpecModel):
         " HorizontalPodAutoscaler or a ScaledObject on the operator's metric; fixed: always"
         " maxReplicas.",
     )
-    target_backlog: Duration = Field(
+    target_backlog: DurationLimit = Field(
         default="60s",
         description="Predicted work that one worker may have before it at most; the operator adds"
         " workers sooner where the time of the users who wait is worth more than they cost.",
@@ -240,12 +239,6 @@ class AutoscalingSpec(SpecModel):
         " worker after their last use at most. Unset: 30s, and engines keep a worker while that"
         " costs less than to bring them back.",
     )
-
-    @model_validator(mode="after")
-    def _positive(self) -> Self:
-        if seconds(self.target_backlog) <= 0.0:
-            raise PydanticCustomError(RULE, _TARGET_RULE)
-        return self
 
 
 class WorkerPoolSpec(SpecModel):

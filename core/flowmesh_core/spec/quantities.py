@@ -6,12 +6,18 @@ would refuse. They bound the digits: infinity has no JSON, and messages have int
 
 import math
 import re
+from typing import TypeVar
 
 from flowmesh_core.units import MiB, NanoUsd, nano_usd
+
+_Number = TypeVar("_Number", bound=float)
 
 DURATION_PATTERN = r"^([0-9]{1,9}(\.[0-9]{1,9})?(ms|s|m|h|d)){1,5}$"
 MEMORY_PATTERN = r"^[0-9]{1,12}(\.[0-9]{1,9})?(Ki|Mi|Gi|Ti|k|M|G|T)$"
 USD_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,9})?$"
+
+NOT_ZERO_RULE = "0 is not a limit; write more than 0, or leave it out"
+"""Of a limit that bounds nothing where it is left out, inside as 0: a written 0 is a mistake."""
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _BYTES = {
@@ -21,6 +27,17 @@ _BYTES = {
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 _MEMORY = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)(Ki|Mi|Gi|Ti|k|M|G|T)")
 _MIB_BYTES = 1024 * 1024
+
+
+def not_zero(value: _Number) -> _Number:
+    """Returns a limit as it is.
+
+    Raises:
+        ValueError: it is 0.
+    """
+    if not value:
+        raise ValueError(NOT_ZERO_RULE)
+    return value
 
 
 def seconds(text: str) -> float:

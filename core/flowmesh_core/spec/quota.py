@@ -82,12 +82,12 @@ class QuotaSpec(SpecModel):
         le=100_000,
         description="Attempts at once that run user code; others wait.",
     )
-    workers: int = Field(
-        default=0,
+    workers: int | None = Field(
+        default=None,
         ge=0,
         le=100_000,
         description="Workers at once that run attempts of the namespace; what fits on none of"
-        " these waits. 0, the default, is no bound. Replicas of services do not count.",
+        " these waits. Replicas of services do not count. No bound by default.",
     )
     usd_per_day: Usd | None = Field(
         default=None,

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from flowmesh_core.spec.fields import Duration, Memory, Name, SpecModel, Variable
+from flowmesh_core.spec.fields import Memory, Name, SpecModel, Variable
+from flowmesh_core.spec.limits import DurationLimit
 from flowmesh_core.spec.metadata import NamespacedMetadata
 from flowmesh_core.spec.service_inputs import ServiceInputSpec
 from flowmesh_core.spec.service_status import COMPONENTS_MAX, FlowMeshServiceStatus
@@ -178,15 +179,15 @@ class RequestSpec(SpecModel):
 class SloSpec(SpecModel):
     """What replies should keep."""
 
-    latency: Duration | None = Field(
+    latency: DurationLimit | None = Field(
         default=None, description="Time from a request to its reply, such as 4s."
     )
-    ttft: Duration | None = Field(
+    ttft: DurationLimit | None = Field(
         default=None,
         description="Time from a request to the first event of its streamed answer, such as 1500ms;"
         " of a service without stages whose engine generates.",
     )
-    tpot: Duration | None = Field(
+    tpot: DurationLimit | None = Field(
         default=None,
         description="Time of each token of a streamed answer after its first event, such as 50ms;"
         " of a service without stages whose engine generates.",
@@ -240,7 +241,7 @@ class RequestLimitsSpec(SpecModel):
     max_in_flight: int = Field(
         default=64, ge=1, le=CALLS_MAX, description="Requests that have not ended, at one router."
     )
-    timeout: Duration | None = Field(
+    timeout: DurationLimit | None = Field(
         default=None, description="The longest that a request may take; 10m without it."
     )
     max_request_bytes: Memory = Field(default="1Mi", description="The largest request.")

@@ -8,17 +8,17 @@ from flowmesh_core.spec.field_notes import FieldNotes
 from flowmesh_core.spec.fields import (
     FILLED,
     Duration,
-    Memory,
     Name,
     SpecModel,
     TrustLevel,
-    Usd,
     Variable,
     cel_rules,
     key_rule,
 )
 from flowmesh_core.spec.inputs import InputSpec
+from flowmesh_core.spec.limits import DurationLimit, MemoryLimit, UsdLimit
 from flowmesh_core.spec.metadata import NamespacedMetadata
+from flowmesh_core.spec.quantities import NOT_ZERO_RULE
 from flowmesh_core.spec.secrets import SecretKey
 from flowmesh_core.spec.status import WorkflowStatus
 
@@ -56,7 +56,7 @@ class WeightsSpec(SpecModel):
 class ResourcesSpec(SpecModel):
     """What a step requires of a worker."""
 
-    memory: Memory | None = Field(
+    memory: MemoryLimit | None = Field(
         default=None,
         description="Memory of the device (of the host, on a CPU), such as 4Gi; replaces the"
         " engine's own estimate.",
@@ -110,7 +110,7 @@ class CacheSpec(SpecModel):
         max_length=256,
         description="Part of the names of the actions; a change makes new ones.",
     )
-    max_age: Duration | None = Field(
+    max_age: DurationLimit | None = Field(
         default=None,
         description="Reuse results at most this old when the run was created.",
         json_schema_extra=FILLED,
@@ -177,7 +177,7 @@ class StepSpec(SpecModel):
         default=RetrySpec(), description="Limits of the attempts after failures of the engine."
     )
     cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
-    timeout: Duration | None = Field(
+    timeout: DurationLimit | None = Field(
         default=None,
         description="Time limit of one attempt, such as 10m.",
         json_schema_extra=FILLED,
@@ -210,6 +210,13 @@ def _amended_by_values() -> list[tuple[str, str]]:
     ]
 
 
+def _not_zero() -> list[tuple[str, str]]:
+    return [
+        (f"!has(self.{name}) || self.{name}.matches('[1-9]|[$]')", f"{name}: {NOT_ZERO_RULE}")
+        for name in PARAMETER_TERMS
+    ]
+
+
 class WorkflowSpec(SpecModel):
     """What to run."""
 
@@ -218,6 +225,7 @@ class WorkflowSpec(SpecModel):
             ("!has(self.optimize) || !has(self.weights)", ONE_AIM_RULE),
             *_immutable(),
             *_amended_by_values(),
+            *_not_zero(),
         )
     )
 
@@ -265,12 +273,12 @@ class WorkflowSpec(SpecModel):
         description="The least trust of the pools that may make results for this run, 0 to 3; it"
         " can raise what the cache policy asks, not lower it.",
     )
-    budget_usd: Usd | None = Field(
+    budget_usd: UsdLimit | None = Field(
         default=None,
         description='The most the run may cost in dollars, in quotes: "0.50". Mutable.',
         json_schema_extra=FILLED,
     )
-    deadline: Duration | None = Field(
+    deadline: DurationLimit | None = Field(
         default=None,
         description="Time from creation until the run must have ended. Mutable.",
         json_schema_extra=FILLED,

@@ -184,7 +184,8 @@ class Attempts:
 
     def host_loaded(self, instance: Instance, event: HostLoaded) -> None:
         """Sends the queue of an instance to its host, now that its engine is loaded; once."""
-        if instance.state not in (InstanceState.STARTING, InstanceState.LOADING):
+        loads = instance.state in (InstanceState.STARTING, InstanceState.LOADING)
+        if instance.killed or not loads:
             return
         self._instances.loaded(instance, event)
         self._run_loaded(instance)

@@ -26,8 +26,8 @@ is enough, and there is host memory for its weights; for that, those that fell a
 closed (``sleep``). Where all idle instances asleep would not be enough, instances that are asleep
 may be closed too, before idle ones, the one that fell asleep first at first.
 
-"Idle" means loaded, not pinned, without work and without files that are being stored. The memory of
-a pinned instance stays reserved when its host dies (ADR 51). One instance closes at a
+"Idle" means loaded, not pinned or killed, without work and without files that are being stored.
+The memory of a pinned instance stays reserved when its host dies (ADR 51). One instance closes at a
 time; the table is applied anew when it is gone, and whenever another becomes idle.
 
 Closing the least recently used instance until the memory suffices would be simpler. It closes
@@ -237,7 +237,9 @@ class Instances:
     def _may_open(self, key: str) -> bool:
         """Whether an instance of this key may be started or woken: there is none, or it sleeps."""
         instance = self._state.instances.get(key)
-        return instance is None or instance.state is InstanceState.ASLEEP
+        if instance is None:
+            return True
+        return instance.state is InstanceState.ASLEEP and not instance.killed
 
     def _open(self, key: str, wanted: Assignment | PrewarmSpec) -> Instance | None:
         """Wakes the instance that is asleep, or starts one; returns None while memory is short."""
@@ -377,7 +379,7 @@ class Instances:
     def _frees(self) -> bool:
         """Whether no instance is about to free memory, which may be enough."""
         freeing = (InstanceState.CLOSING, InstanceState.FALLING_ASLEEP)
-        return not any(i.state in freeing for i in self._state.instances.values())
+        return not any(i.killed or i.state in freeing for i in self._state.instances.values())
 
     def _closable(self) -> list[Instance]:
         """Returns idle instances that are not pinned; none while one closes or falls asleep."""
@@ -540,7 +542,7 @@ class Instances:
 
     def dequeue(self, instance: Instance) -> Attempt | None:
         """Removes and returns the next attempt to run; None if the host has no free place."""
-        if instance.state is not InstanceState.READY:
+        if instance.state is not InstanceState.READY or instance.killed:
             return None
         while instance.queue and len(instance.running) < instance.capacity:
             attempt = heapq.heappop(instance.queue)[2]

@@ -109,7 +109,7 @@ class Instance:
         retained: attempts whose files the host keeps.
         queue: heap of ``(-priority, serial, attempt)``; attempts that have ended are skipped.
         ending: why its host ends or has to; None where it need not.
-        killed: whether its host was to be killed.
+        killed: whether its host was to be killed: nothing joins it, and it is given nothing more.
         failure: why its host exited, unless it was closed.
         has_run: whether an attempt has ever run in it.
         reported: its last report; None before.
@@ -161,14 +161,15 @@ class Instance:
 
     @property
     def idle(self) -> bool:
-        """Whether it is loaded, not pinned, without work and without files to be stored."""
-        busy = self.running or self.retained or self.calls or self.has_queue()
+        """Whether it is loaded, not pinned or killed, without work and without files to store."""
+        busy = self.running or self.retained or self.calls or self.has_queue() or self.killed
         return self.state is InstanceState.READY and not busy
 
     @property
     def takes_attempts(self) -> bool:
-        """Whether attempts may join its queue: it neither closes nor sleeps."""
-        return self.state is not InstanceState.CLOSING and self.state not in ASLEEP
+        """Whether attempts may join its queue: it neither closes nor sleeps, nor is killed."""
+        ends = self.killed or self.state is InstanceState.CLOSING
+        return not ends and self.state not in ASLEEP
 
     @property
     def has_ended(self) -> bool:

@@ -66,9 +66,12 @@ def test_a_token_may_never_expire(client: Answering) -> None:
     assert client.asked[0][3]["document"] == ServiceTokenRequest(0.0)
 
 
-def test_a_wrong_duration_is_refused_before_a_request(client: Answering) -> None:
-    with pytest.raises(CliError, match="not a duration"):
-        tokens.create_token("ask", expires="soon", namespace="", place=HERE, as_json=False)
+@pytest.mark.parametrize(("text", "reason"), [("soon", "not a duration"), ("0s", "more than 0")])
+def test_a_wrong_duration_is_refused_before_a_request(
+    client: Answering, text: str, reason: str
+) -> None:
+    with pytest.raises(CliError, match=reason):
+        tokens.create_token("ask", expires=text, namespace="", place=HERE, as_json=False)
     assert client.asked == []
 
 

@@ -108,6 +108,7 @@ async def test_wrong_parameters_are_errors_in_openais_shape(client: AsyncOpenAI)
         ({"endpoint": "/v1/responses"}, "endpoint"),
         ({"completion_window": "soon"}, "completion_window"),
         ({"metadata": {"budget_usd": "much"}}, "metadata.budget_usd"),
+        ({"metadata": {"budget_usd": "0"}}, "metadata.budget_usd"),
         ({"metadata": {str(i): "a" for i in range(17)}}, "metadata"),
     )
     for changes, param in wrong:

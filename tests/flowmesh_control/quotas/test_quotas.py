@@ -77,3 +77,5 @@ async def test_no_number_of_workers_is_no_limit_of_the_machine() -> None:
     await quotas.replace_all([Quota(name="gold", labels={"tier": "gold"})], LABELS)
     (event,) = posted
     assert {limits.workers for limits in event.limits.values()} == {None}
+    await quotas.replace_all([Quota(name="gold", labels={"tier": "gold"}, workers=0)], LABELS)
+    assert {limits.workers for limits in posted[-1].limits.values()} == {0}

@@ -18,6 +18,7 @@ from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.graph.plan import UtilityWeights
+from flowmesh_core.protocol.messages import EngineVersion
 
 SQL = signature("sql", engine="data.sql", memory_mib=500)
 LLM = signature("llm", capacity=8, components={"m": 16_000_000_000}, work_unit="tokens")
@@ -496,6 +497,38 @@ def test_the_parts_of_a_bound_fill_it_or_every_pool(free, pools):
     assert parts.keys() == room.keys()
     assert all(0 <= parts[pool] <= room[pool] for pool in room)
     assert sum(parts.values()) == min(free, sum(room.values()))
+
+
+def other_kind(priority=0, ready_s=NOW_S - 60.0):
+    """The sizes of two pools for a namespace at its bound that has work for both."""
+    version = EngineVersion(1, 1)
+    shapes = {"sql": {"data.sql": version}, "llm": {"llm.generate": version}}
+    at = worker("w", lane(SQL, assigned=1, remaining_s=40.0), pool="sql", engines=shapes["sql"])
+    stream = [structs.replace(one, ready_s=NOW_S - 30.0) for one in many("a", "a")]
+    names = (f"l{n}x" for n in range(50))
+    needs = [action(n, LLM, bounded_tenants=frozenset("a"), priority=priority) for n in names]
+    needs = [structs.replace(one, ready_s=ready_s) for one in needs]
+    view = replace(
+        snapshot([at], [*stream, *needs], [SQL, LLM]),
+        worker_uses={"a": WorkerUse(frozenset({"w"}), 1)},
+    )
+    pools = [pool(name, engines=engines) for name, engines in shapes.items()]
+    found = backlog_of(view, CostModel(), pools)
+    return [
+        PoolSizer().sizes(p, found[p.name], n, NOW_S).workers
+        for p, n in zip(pools, (1, 0), strict=True)
+    ]
+
+
+def test_a_namespace_at_its_bound_gets_a_worker_of_another_kind_for_what_comes_first():
+    assert other_kind() == [1, 1]
+    assert other_kind(ready_s=NOW_S - 10.0) == [1, 0], "the work for the worker in use is older"
+    assert other_kind(ready_s=NOW_S - 10.0, priority=1) == [1, 1]
+    assert other_kind(priority=-1) == [1, 0]
+
+
+def test_a_namespace_without_any_worker_requires_none():
+    assert size_with(many("a", "a"), {"a": WorkerUse(frozenset(), 0)}) == 0
 
 
 def test_work_that_runs_in_a_reserved_pool_counts_in_that_pool():

@@ -283,6 +283,33 @@ def test_a_file_that_was_not_uploaded_is_reported_with_the_commands_that_upload_
     assert "only fmesh uploads files" in found["spec.inputs.x.dataset"]
 
 
+@pytest.mark.parametrize(
+    ("field", "value"), [("budgetUsd", "0"), ("budgetUsd", "0.00"), ("deadline", "0s")]
+)
+def test_a_budget_or_deadline_of_0_is_not_taken_for_none(problems, field, value) -> None:
+    (message,) = problems({}, **{field: value}).values()
+    assert message.startswith("0 is not a limit")
+
+
+@pytest.mark.parametrize(
+    ("step", "path"),
+    [
+        ({"timeout": "0s"}, "timeout"),
+        ({"timeout": "0h0.0ms"}, "timeout"),
+        ({"cache": {"maxAge": "0d"}}, "cache.maxAge"),
+        ({"resources": {"memory": "0Gi"}}, "resources.memory"),
+    ],
+)
+def test_a_limit_of_0_of_a_step_is_not_taken_for_none(problems, step, path) -> None:
+    found = problems(step)
+    assert list(found) == [f"spec.steps[0].{path}"]
+    assert found[f"spec.steps[0].{path}"].startswith("0 is not a limit")
+
+
+def test_a_backoff_of_0_is_none(problems) -> None:
+    assert problems({"retry": {"backoff": "0s"}}) == {}
+
+
 def test_an_aim_and_weights_exclude_each_other(problems) -> None:
     found = problems({}, optimize="cost", weights={"alpha": 1, "beta": 1, "gamma": 1})
     assert found == {"spec.weights": "give optimize or weights, not both"}

@@ -62,9 +62,15 @@ def test_other_work_of_a_namespace_is_placed_where_its_user_code_waits() -> None
     world = World()
     workers(world)
     world.apply(limited(team_a=NamespaceLimits(user_code_calls=0)))
-    submit_code(world, "team-a", 2)
+    uid = submit_code(world, "team-a", 2)
     world.submit(plan(step("x", uses=SOLO), namespace="team-a"))
     world.tick(1.0)
+    ((cause, text),) = reasons(world, uid)
+    assert cause == RejectionCause.USER_CODE_QUOTA
+    assert text == (
+        "the namespace's quota allows no calls of user code; ask an administrator for a larger "
+        "userCodeCalls"
+    )
     assert [a.engine for a in world.attempts()] == ["test.solo"]
     world.apply(limited())
     world.tick(1.0)
@@ -109,6 +115,20 @@ def test_a_namespace_that_has_spent_its_day_waits_and_goes_on_when_that_leaves_t
     world.tick(25 * HOUR_S)
     world.tick(1.0)
     assert [a.run_uids for a in world.attempts()] == [("a",)]
+
+
+def test_a_namespace_that_may_spend_nothing_is_told_so() -> None:
+    world = World(settings=Settings(watchdog_s=1e9))
+    world.join("w")
+    world.apply(limited(team_a=NamespaceLimits(nanousd_per_day=0)))
+    uid = world.submit(plan(step("x", v=1), namespace="team-a"))
+    ticks = [world.tick(1.0) for _ in range(3)]
+    assert not world.attempts(), ticks
+    ((cause, text),) = reasons(world, uid)
+    assert cause == RejectionCause.DOLLAR_QUOTA
+    assert text == (
+        "namespace team-a may spend nothing; ask an administrator for a larger usdPerDay"
+    )
 
 
 def test_what_runs_counts_with_what_it_is_predicted_to_cost() -> None:

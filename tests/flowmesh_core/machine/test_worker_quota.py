@@ -4,14 +4,18 @@ The workers are counted here from the assignments that workers hold, without the
 """
 
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from tests.flowmesh_core.machine.test_law_of_company import EXAMPLES
-from tests.flowmesh_core.machine.world import SOLO, World, plan, step
+from tests.flowmesh_core.machine.world import NOOP, SOLO, World, after, plan, step
 
 from flowmesh_api.v1.enums import RejectionCause
+from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.machine.events import (
     NamespaceLimits,
     NamespaceLimitsChanged,
@@ -33,10 +37,17 @@ def used(world: World, namespace: str) -> set[str]:
     return {w for w, held in world.held.items() for a in held.values() if uids >= set(a.run_uids)}
 
 
-def work(world: World, namespace: str, count: int, first: int = 0, **changes: str) -> str:
+def work(
+    world: World,
+    namespace: str,
+    count: int,
+    first: int = 0,
+    uses: EngineContract = SOLO,
+    **changes: str,
+) -> str:
     """Actions that fill half a worker each."""
     numbers = range(first, first + count)
-    steps = (step(f"s{n}", uses=SOLO, n=n, of=changes.get("of", namespace)) for n in numbers)
+    steps = (step(f"s{n}", uses=uses, n=n, of=changes.get("of", namespace)) for n in numbers)
     share = changes.get("share", "")
     return world.submit(plan(*steps, namespace=namespace), share=share)
 
@@ -91,6 +102,20 @@ def test_the_reason_is_that_the_workers_are_full_where_they_are_all_its_own() ->
     uid = work(world, A, 5)
     ticks(world)
     assert {cause for cause, _ in reasons(world, uid)} == {RejectionCause.BUSY}
+
+
+def test_a_bound_of_no_workers_is_none_and_not_no_bound() -> None:
+    world = fabric(a=0, b=0)
+    uids = [work(world, A, 2), work(world, B, 1)]
+    both = [work(world, team, 1, first=100, of="both", share="group-x") for team in (A, C)]
+    ticks(world, 10)
+    assert [set(a.run_uids) for a in world.attempts()] == [set(both)], "team C has no bound"
+    for uid, team in zip(uids, (A, B), strict=True):
+        ((cause, text),) = reasons(world, uid)
+        assert cause == RejectionCause.WORKER_QUOTA
+        assert text.startswith(f"namespace team-{team[-1]} may use no workers; ask an administr")
+    world.apply(limited({A: 1}))
+    world.run()
 
 
 def test_explain_names_the_workers_only_that_it_may_use() -> None:
@@ -229,6 +254,96 @@ def test_a_namespace_without_a_bound_is_grouped_with_the_others() -> None:
     assert len(ready.groups) == 1
 
 
+def two_kinds(**limits: int) -> World:
+    """A fabric whose workers x1 to x3 run one engine, and y1 to y3 another."""
+    world = World(settings=Settings(watchdog_s=1e9))
+    for letter, engine in (("x", SOLO), ("y", NOOP)):
+        names = (f"{letter}{number}" for number in (1, 2, 3))
+        world.join(*names, engines={engine.name: engine.versions})
+    world.apply(limited({f"team-{letter}": most for letter, most in limits.items()}))
+    return world
+
+
+def feed(world: World, until: Callable[[World], bool], *, chain: int = 1, **changes: Any) -> float:
+    """Team A always has more ready work for workers x than fits; returns how long it took.
+
+    Each step is the first of a chain, so that a long chain makes it more urgent.
+    """
+    began = world.now
+    while world.now - began < 300.0:
+        while len(world.machine.state.ready) < 12:
+            n = len(world.finals) + len(world.machine.state.runs)
+            steps = [step("s0", uses=SOLO, n=n)]
+            for link in range(1, chain):
+                steps.append(step(f"s{link}", *after(f"s{link - 1}"), uses=SOLO, n=n))
+            world.submit(plan(*steps, namespace=A, **changes))
+        world.tick(1.0)
+        if until(world):
+            break
+        world.finish(min(a.attempt_id for a in world.attempts()))
+    return world.now - began
+
+
+def runs_on(letter: str, most: int = 1) -> Callable[[World], bool]:
+    """Whether team A uses a worker of a kind, and never more than it may."""
+
+    def found(world: World) -> bool:
+        its = used(world, A)
+        assert len(its) <= most
+        return any(worker.startswith(letter) for worker in its)
+
+    return found
+
+
+@pytest.mark.parametrize("chain", [1, 5], ids=["of the same urgency", "of more urgency"])
+@pytest.mark.parametrize("most", [1, 2])
+def test_an_endless_stream_for_one_kind_of_worker_leaves_one_to_the_other_kind(
+    most: int, chain: int
+) -> None:
+    world = two_kinds(a=most)
+    feed(world, runs_on("x", most), chain=chain)
+    uid = world.submit(plan(step("y", n=1), namespace=A))
+    assert feed(world, runs_on("y", most), chain=chain) < 30.0
+    world.finish(next(a.attempt_id for a in world.attempts() if a.run_uids == (uid,)))
+    assert world.finals[uid].phase == "Succeeded"
+    assert feed(world, runs_on("x", most), chain=chain) < 30.0, "the stream goes on"
+
+
+def test_work_of_more_priority_is_not_stopped_for_another_kind_of_worker() -> None:
+    world = two_kinds(a=1)
+    feed(world, runs_on("x"), priority=1)
+    uid = world.submit(plan(step("y", n=1), namespace=A))
+    assert feed(world, runs_on("y"), priority=1) > 200.0
+    assert world.machine.state.runs[uid].steps["y"].wait_reason == RejectionCause.WORKER_QUOTA
+    urgent = world.submit(plan(step("y", n=2), namespace=A, priority=2))
+    assert feed(world, runs_on("y"), priority=1) < 30.0
+    assert {a.run_uids for a in world.attempts()} >= {(urgent,)}
+
+
+def test_an_action_of_two_namespaces_at_their_bounds_gets_another_kind_of_worker() -> None:
+    world = two_kinds(a=1, b=1)
+    work(world, B, 1, first=10**6)
+    feed(world, runs_on("x"))
+    for team in (A, B):
+        world.submit(plan(step("y", n=1), namespace=team), share="group-x")
+    uids = {uid for uid, run in world.machine.state.runs.items() if "y" in run.steps}
+    assert feed(world, lambda w: any(uids <= set(a.run_uids) for a in w.attempts())) < 30.0
+
+
+def test_what_waits_for_a_reserved_worker_of_its_namespace_has_that_reason() -> None:
+    world = two_kinds(a=1)
+    uid = work(world, A, 8)
+    ticks(world)
+    world.submit(plan(step("y", n=1), namespace=A, priority=1))
+    ticks(world, 10)
+    ((cause, text),) = reasons(world, uid)
+    assert cause == RejectionCause.WORKER_QUOTA
+    assert "uses 1 of at most 1 workers, one of which is for work that" in text
+    snapshot = world.machine.snapshot(world.now)
+    waiting = next(action for action in snapshot.ready if action.priority == 0)
+    assert not candidates_of(waiting, snapshot, world.machine.state.model)
+
+
 class Bounded(RuleBasedStateMachine):
     """Three namespaces, of which some have bounds, on workers that come, fail and go."""
 
@@ -238,15 +353,20 @@ class Bounded(RuleBasedStateMachine):
         self.bounds: dict[str, int] = {}
         self.allowed: dict[str, float] = {}
         self.made = 0
-        for _ in range(3):
-            self.join()
+        for engines in ((SOLO,), (NOOP,), (SOLO, NOOP)):
+            self.join(engines)
 
-    @rule(team=st.sampled_from((A, B, C)), count=st.integers(1, 8), shared=st.booleans())
-    def submit(self, team: str, count: int, shared: bool) -> None:
+    @rule(
+        team=st.sampled_from((A, B, C)),
+        count=st.integers(1, 8),
+        shared=st.booleans(),
+        uses=st.sampled_from((SOLO, NOOP)),
+    )
+    def submit(self, team: str, count: int, shared: bool, uses: EngineContract) -> None:
         if shared:
-            work(self.world, team, count, of="all", share="group-x")
+            work(self.world, team, count, of="all", share="group-x", uses=uses)
         else:
-            work(self.world, team, count, first=self.made)
+            work(self.world, team, count, first=self.made, uses=uses)
             self.made += count
 
     @rule(team=st.sampled_from((A, B, C)), most=st.sampled_from((None, 1, 1, 2, 3)))
@@ -257,11 +377,11 @@ class Bounded(RuleBasedStateMachine):
         self.allowed = {n: max(m, len(used(self.world, n))) for n, m in self.bounds.items()}
         self.world.apply(limited(self.bounds))
 
-    @rule()
+    @rule(engines=st.sampled_from(((SOLO,), (NOOP,), (SOLO, NOOP))))
     @precondition(lambda self: len(self.world.machine.state.workers) < 6)
-    def join(self) -> None:
+    def join(self, engines: tuple[EngineContract, ...]) -> None:
         self.made += 1
-        self.world.join(f"w{self.made}")
+        self.world.join(f"w{self.made}", engines={e.name: e.versions for e in engines})
 
     @rule(data=st.data())
     @precondition(lambda self: self.world.machine.state.workers)

@@ -205,6 +205,7 @@ def test_a_policy_object_is_converted_to_a_cache_policy() -> None:
         ("{scope: all, namespaces: {}}", "namespaces: names or selector must be given"),
         ("{scope: group, namespaces: {names: [a]}}", "group is required where scope is group"),
         ("{scope: all, group: g, namespaces: {names: [a]}}", "group is required where scope"),
+        ("{scope: all, ttl: 0s, namespaces: {names: [a]}}", "0 is not a limit"),
     ],
 )
 def test_cross_field_rules_of_a_policy_are_enforced(spec: str, expected: str) -> None:

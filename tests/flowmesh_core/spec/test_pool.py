@@ -143,7 +143,7 @@ def test_a_pools_name_fits_into_its_pods_names(name: str, good: bool) -> None:
         ({"podTemplate": {"spec": {"containers": [{"name": "other"}]}}}, "containers"),
         ({"podTemplate": {"spec": {"containers": [{"image": "x"}]}}}, "no field 'image'"),
         ({"podTemplate": {"spec": {"containers": [{"securityContext": {}}]}}}, "no field"),
-        ({"autoscaling": {"targetBacklog": "0s"}}, "longer than 0s"),
+        ({"autoscaling": {"targetBacklog": "0s"}}, "0 is not a limit"),
         ({"devices": {"resourceName": "gpu"}}, "an extended resource"),
         ({"engines": {"plugins": ["A B"]}}, "an engine's name"),
     ],

@@ -37,6 +37,15 @@ def test_expected_requests_are_compiled_with_their_defaults() -> None:
     assert compiled() is None
 
 
+@pytest.mark.parametrize(("of", "field"), [("slo", "latency"), ("limits", "timeout")])
+def test_a_time_limit_of_0_is_not_taken_for_none(of: str, field: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        FlowMeshService.model_validate(service(**{of: {field: "0s"}}))
+    (problem,) = problems_of(raised.value, FlowMeshService)
+    assert problem.path == f"spec.{of}.{field}"
+    assert problem.message.startswith("0 is not a limit")
+
+
 @pytest.mark.parametrize(
     ("arrivals", "path", "message"),
     [

@@ -297,6 +297,35 @@ def test_a_host_that_reports_a_second_time_that_it_has_loaded_changes_nothing() 
     assert instance.state == "closing"
 
 
+def test_an_attempt_that_comes_after_its_host_was_killed_does_not_get_its_failure() -> None:
+    worker = Worker()
+    worker.run(assignment("1"))
+    (host,) = (x.id for x in worker.instances)
+    worker.post(e.MemoryMeasured(host, 501))
+    worker.run(assignment("2"))
+    assert i.RunAttempt(host, "2") not in worker.done
+    worker.exit(host)
+    worker.post(e.CheckpointsFlushed("1"))
+    worker.load_all()
+    assert worker.failure("1") == "out-of-memory"
+    assert worker.phase("2") == "running"
+
+
+def test_a_host_that_has_loaded_when_it_is_killed_for_its_load_fails_what_waited_for_it() -> None:
+    worker = Worker()
+    worker.desire(assign=(assignment("1"),))
+    worker.post(e.InputsReady("1"))
+    (host,) = (x.id for x in worker.instances)
+    worker.post(e.HostStarted(host))
+    assert i.KillHost(host) in worker.post(e.MemoryMeasured(host, 501))
+    worker.load(host)
+    worker.run(assignment("2"))
+    worker.exit(host)
+    assert worker.failure("1") == "out-of-memory", "the next load would end the same"
+    worker.load_all()
+    assert worker.phase("2") == "running", "it came later, and its load may succeed"
+
+
 def test_a_host_that_hangs_after_a_failed_load_is_killed_too() -> None:
     worker = Worker()
     worker.desire(assign=(assignment("1"),))

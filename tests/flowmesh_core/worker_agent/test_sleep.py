@@ -16,6 +16,7 @@ from tests.flowmesh_core.worker_agent.worker import (
 from flowmesh_core.protocol.validation import of_instances
 from flowmesh_core.worker_agent import events as e
 from flowmesh_core.worker_agent import instructions as i
+from flowmesh_core.worker_agent.instances import SILENT_MAX_S
 from flowmesh_core.worker_agent.sleep import DEVICE_MIB, WITHIN_S
 
 GPU_MIB = 80_000
@@ -49,6 +50,8 @@ def settle(worker: Worker) -> None:
     for _ in range(20):
         for x in worker.instances:
             match x.state.value:
+                case _ if x.killed:
+                    worker.exit(x.id)
                 case "falling-asleep":
                     worker.post(e.HostAsleep(x.id))
                 case "waking":
@@ -336,6 +339,45 @@ def test_memory_measured_as_it_fell_asleep_does_not_end_a_host_on_the_cpu() -> N
     assert not worker.post(e.MemoryMeasured(host, 650))
     worker.advance(10.0)
     assert worker.post(e.MemoryMeasured(host, 650)) == [i.KillHost(host)]
+
+
+# -- hosts that are killed -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cause", ["silent", "revoked"])
+def test_work_for_a_host_that_is_killed_as_it_falls_asleep_waits_for_a_new_one(cause: str) -> None:
+    worker = gpu()
+    opened(worker, "a")
+    worker.run(large("1", "b"))
+    killed = worker.instance("a.on-device")
+    killed.components.add(digest("m"))
+    if cause == "silent":
+        worker.post(e.HostSilent(killed.id, SILENT_MAX_S + 1))
+    else:
+        worker.desire(forget=(digest("m"),))
+    assert i.KillHost(killed.id) in worker.done
+    worker.asleep("a.on-device")  # it said so before it was killed
+    worker.exit(worker.instance("b.on-device").id)  # so there is memory for a wake
+    worker.run(large("2", "a"))
+    assert not of_type(i.WakeHost, worker.done)
+    worker.exit(killed.id)
+    settle(worker)
+    assert worker.phase("2") == "running"
+    assert worker.instance("a.on-device") is not killed
+
+
+def test_a_host_that_is_killed_as_it_wakes_runs_nothing_and_its_attempts_get_another() -> None:
+    worker = gpu()
+    opened(worker, "a", "b")
+    worker.run(large("1", "a"))
+    worker.asleep("b.on-device")
+    killed = worker.instance("a.on-device")
+    worker.post(e.HostSilent(killed.id, SILENT_MAX_S + 1))
+    worker.awake("a.on-device")
+    assert i.RunAttempt(killed.id, "1") not in worker.done
+    worker.exit(killed.id)
+    settle(worker)
+    assert worker.phase("1") == "running"
 
 
 # -- reports -------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ that has no lock, so it keeps no producer from writing; each view of a value kee
 """
 
 import os
+import weakref
 
 from flowmesh_worker.ipc.file_locks import is_owned, reopened
 from flowmesh_worker.ipc.memory_mapping import MemoryMapping
@@ -12,6 +13,8 @@ from flowmesh_worker.ipc.shared_value import SharedValue
 
 MAPPED_BYTES_MAX = 256 << 20
 MAPPINGS_MAX = 128
+VIEWS_MAX = 128
+"""Values whose arrays are kept at once; further ones are copied, as each keeps a descriptor."""
 
 
 class _ReadMapping:
@@ -44,16 +47,20 @@ class ReadMappings:
     def __init__(self) -> None:
         self._mappings: dict[tuple[int, int], _ReadMapping] = {}
         self._bytes = 0
+        self._viewed: weakref.WeakSet[SharedValue] = weakref.WeakSet()
         self.has_new = False
 
     def view(self, value: SharedValue) -> memoryview:
-        """Returns the bytes of a value, read-only and without copying them.
+        """Returns the bytes of a value, read-only; without copying them while few are kept.
 
         Raises:
             OSError: this process may not map so much.
         """
         if not value.is_reusable:
             return value.view()
+        if len(self._viewed) >= VIEWS_MAX:
+            return memoryview(value.read())
+        self._viewed.add(value)
         status = os.fstat(value.fileno())
         key = (status.st_dev, status.st_ino)
         mapping = self._mappings.pop(key, None)

@@ -128,9 +128,12 @@ class ReusableFiles:
         files = self._files[file_bytes]
         for _ in range(min(len(files), _TRIES)):
             file = files[0]
+            # Asked first: a file gets its last seal while its reader has the lock, and the code
+            # that is given it may end the lock between two looks.
+            is_free = file.is_free
             if file.is_ended:
                 self._drop_ended(file)
-            elif file.is_free:
+            elif is_free:
                 return file
             else:
                 files.rotate(-1)
