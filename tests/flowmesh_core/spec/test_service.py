@@ -37,7 +37,9 @@ def test_expected_requests_are_compiled_with_their_defaults() -> None:
     assert compiled() is None
 
 
-@pytest.mark.parametrize(("of", "field"), [("slo", "latency"), ("limits", "timeout")])
+@pytest.mark.parametrize(
+    ("of", "field"), [("slo", "latency"), ("slo", "ttft"), ("slo", "tpot"), ("limits", "timeout")]
+)
 def test_a_time_limit_of_0_is_not_taken_for_none(of: str, field: str) -> None:
     with pytest.raises(ValidationError) as raised:
         FlowMeshService.model_validate(service(**{of: {field: "0s"}}))
