@@ -17,7 +17,7 @@ from flowmesh_core.graph.engine_stages import (
 from flowmesh_core.graph.service_chats import check_chat, refuse_chat
 from flowmesh_core.graph.service_groups import check_affinity
 from flowmesh_core.graph.service_keys import check_keys, refuse_keys
-from flowmesh_core.graph.service_requests import check_request_schema
+from flowmesh_core.graph.service_requests import check_request_schema, request_field_problem
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.quantities import seconds
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
@@ -176,6 +176,9 @@ def _check_reference(
     spec: ServiceSpec, reference: ValueReference, keys: Keys, report: Report, itself: str = ""
 ) -> None:
     if reference.source == REQUEST:
+        path = reference.path
+        if path and (problem := request_field_problem(spec.request.schema_, path[0])):
+            report(keys, problem)
         return
     stages: Mapping[str, StageSpec] = {stage.name: stage for stage in spec.stages}
     stage = stages.get(reference.source)
