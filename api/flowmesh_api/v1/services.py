@@ -27,6 +27,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
         workers: that hold one.
         reason: why some are missing or not ready; empty where none is.
         placed: by replica id, the worker on which it is placed: what a router believes a hub about.
+        code_failures: how often in a row the user's code of one of them did not load.
     """
 
     component: str
@@ -35,6 +36,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
     workers: tuple[str, ...] = ()
     reason: str = ""
     placed: dict[str, str] = {}
+    code_failures: int = 0
 
 
 class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):

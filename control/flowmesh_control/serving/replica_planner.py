@@ -269,7 +269,7 @@ class ReplicaPlanner:
         found = self._placed(f"{service.id}/{name}/{release.name}/")
         step = component.plan.step
         count = self._scaler.made.counts.get((service.id, name))
-        ready, reasons = 0, {self.plan.reasons.get((service.id, name), "")}
+        ready, code_failures, reasons = 0, 0, {self.plan.reasons.get((service.id, name), "")}
         if not self._catalog.pinned(step.engine, step.contract, step.implementation, step.minor):
             reasons.add(
                 f"{step.engine} is not installed in version {step.contract}, implementation "
@@ -279,6 +279,7 @@ class ReplicaPlanner:
             worker = self._state.workers.get(worker_name)
             state = worker.replica_states.get(replica_id) if worker is not None else None
             if state is not None and state.state != _READY:
+                code_failures = max(code_failures, state.code_failures)
                 reasons.add(": ".join(filter(None, (worker_name, state.state, state.reason))))
             elif state is not None and (other := self._lacks(service, release, name, worker_name)):
                 affinity = component.plan.affinity
@@ -292,6 +293,7 @@ class ReplicaPlanner:
             workers=tuple(sorted(set(found.values()))),
             reason="; ".join(sorted(r for r in reasons if r)),
             placed=found,
+            code_failures=code_failures,
         )
 
     def _lacks(

@@ -58,6 +58,7 @@ class Replica:
         reason: why it has failed, or what it waits for.
         halvings: how often its host ran out of memory, or others of its signature did before it
             was loaded: so often its calls at once are halved.
+        code_failures: see ``PrewarmEntry``.
     """
 
     wanted: ServingReplica
@@ -68,6 +69,7 @@ class Replica:
     listed: bool = True
     reason: str = ""
     halvings: int = 0
+    code_failures: int = 0
 
     @property
     def id(self) -> str:
@@ -106,6 +108,7 @@ class Replica:
             memory_mib=reserved.memory_mib if reserved else self.wanted.opening.memory_mib,
             token=self.wanted.opening.token,
             halvings=self.halvings,
+            code_failures=self.code_failures,
         )
 
 
@@ -239,6 +242,7 @@ class Replicas:
         if instance is None:
             if entry.state is PrewarmState.FAILED:
                 reason = entry.failure.message if entry.failure is not None else ""
+                replica.code_failures = entry.code_failures
                 self._show(replica, ReplicaState.FAILED, _line(reason))
             elif entry.state is PrewarmState.FETCHED:
                 self._show(replica, ReplicaState.LOADING, "waits for memory of this worker")
@@ -250,6 +254,7 @@ class Replicas:
             self._show(replica, ReplicaState.LOADING, self.hub.reason or "waits for the hub")
         else:
             self._admit(replica, instance)
+            replica.code_failures = 0
             self._show(replica, ReplicaState.READY)
 
     def _pin(self, replica: Replica) -> Instance | None:
