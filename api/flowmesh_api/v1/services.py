@@ -57,13 +57,14 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
         ended: those that were answered or failed, and those given up after the latency target.
         missed: of those, the ones that took longer than the latency target.
         p50_s: the median latency of answers; ``p99_s`` the 99th percentile; exact to a fifth.
-        latency_s: the latency target; 0 for none.
+        latency_s: the latency target; 0 for none, and before ``scale`` can be one.
         miss_rate: the share of requests that may miss a target.
         ttft_s: the target of the time to the first event of streamed answers; 0 for none.
         streamed: those whose answer has begun as a stream; ``missed_ttft`` of those, the late ones.
         tpot_s: the target of the time of their further tokens; 0 for none.
         token_timed: streams that have ended with at least two tokens; ``missed_tpot`` of those,
             the ones above the target.
+        scale: how many times a request alone the latency target is; 0 where it is a time.
     """
 
     rate_per_s: float = 0.0
@@ -81,6 +82,7 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     tpot_s: float = 0.0
     token_timed: int = 0
     missed_tpot: int = 0
+    scale: float = 0.0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -136,16 +136,18 @@ class LocalRouter:
         target.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
         return found
 
-    def place(self, service: str, placed: dict[str, str]) -> None:
-        """Has the router believe hubs about replicas that are placed on their workers, no others.
+    def update(self, service: str, placed: dict[str, str], slo_s: float) -> None:
+        """Passes the router what the control plane has planned for a service.
 
         Args:
             service: ``namespace/name``.
-            placed: by replica id, the worker.
+            placed: by replica id, the worker: hubs are believed about no others.
+            slo_s: when a reply is late; 0 for never, and before it is measured.
         """
         before = self._entries
         self._entries = tuple(
-            msgspec.structs.replace(e, placed=placed) if e.service == service else e for e in before
+            msgspec.structs.replace(e, placed=placed, slo_s=slo_s) if e.service == service else e
+            for e in before
         )
         if self._entries != before:
             write_services(self._folder / "services.json", self._entries)

@@ -166,10 +166,10 @@ class _Serving:
         self._terminal.note("Ctrl-C stops")
 
     def _status(self, name: str, namespace: str) -> ServiceStatus:
-        """Returns the status of a service; its router learns where its replicas are placed."""
+        """Returns the status of a service; its router learns what is planned for it."""
         status = self._http.get(f"/v1/services/{name}", ServiceStatus, namespace=namespace)
         placed = {i: worker for r in status.replicas for i, worker in r.placed.items()}
-        self._router.place(f"{namespace}/{name}", placed)
+        self._router.update(f"{namespace}/{name}", placed, status.requests.latency_s)
         return status
 
     def _watch(self, offers: Sequence[ServiceOffer]) -> None:

@@ -66,6 +66,8 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     for condition in found.conditions:
         text = f"{condition.status}, {condition.reason}"
         terminal.text(f"{condition.type:<10} {text}{_after(condition.message)}")
+    if found.requests.scale:
+        terminal.text(f"target     {scaled_target(found.requests)}")
     terminal.text(f"requests   {requests_text(found.requests)}")
     if found.best_per_s:
         terminal.text(f"capacity   {found.best_per_s:g} requests/s, then a part is always busy")
@@ -145,6 +147,12 @@ def _served(service: ServiceStatus) -> str:
 def _replicas(service: ServiceStatus) -> str:
     ready, wanted = (sum(getattr(r, n) for r in service.replicas) for n in ("ready", "wanted"))
     return f"{ready}/{wanted}"
+
+
+def scaled_target(seen: ServiceRequests) -> str:
+    """Returns a latency target that is a multiple of the time of a request alone."""
+    known = f"{seen.latency_s * 1e3:.0f} ms" if seen.latency_s else "not measured yet"
+    return f"{known}, {seen.scale:g} times a request alone"
 
 
 def requests_text(seen: ServiceRequests) -> str:

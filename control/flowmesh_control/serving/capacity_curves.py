@@ -56,10 +56,13 @@ class CapacityCurves:
 
     async def of(self, service: ServiceRecord, target: ServiceTarget | None) -> ServiceCapacity:
         """Returns the curve of a service; ``target`` is None for one without a release."""
+        latency_s = service.entry.slo_s
+        if target is not None:
+            latency_s = self._scaler.latency_s(service.id, target)
         found = ServiceCapacity(
             service.name,
             service.namespace,
-            requests=requests_of(service, self._loads.seen(service.id)),
+            requests=requests_of(service, self._loads.seen(service.id), latency_s),
         )
         if target is None:
             return msgspec.structs.replace(found, reason="it has no release yet")
@@ -74,7 +77,7 @@ class CapacityCurves:
         found = msgspec.structs.replace(found, stages=times)
         if reason := self._missing(service.id, times):
             return msgspec.structs.replace(found, reason=reason)
-        points = await self._points(service.id, (stages, target.latency_s or math.inf))
+        points = await self._points(service.id, (stages, latency_s or math.inf))
         best = best_rate_per_s(stages)
         return msgspec.structs.replace(found, points=points, best_per_s=round(best, 3))
 

@@ -32,8 +32,8 @@ from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_control.serving.service_slo import (
     ServiceTargets,
     condition_of,
+    has_target,
     requests_of,
-    slo_targets,
 )
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
@@ -50,6 +50,7 @@ from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import RouterAddress
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
 from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
@@ -174,11 +175,11 @@ class ReplicaPlanner:
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
         seen, best_per_s = self.loads.seen(service.id), 0.0
-        if service.release is not None and slo_targets(service):
-            target = self._targets.of(service)
+        requests = requests_of(service, seen, self._latency_s(service))
+        if service.release is not None and has_target(service):
+            target, made = self._targets.of(service), self._scaler.made
             best_per_s = self._curves.best_per_s(service.id, target)
-            if target.latency_s:
-                conditions.append(condition_of(service, target, self._scaler.made, seen))
+            conditions.append(condition_of(service, target.graph, requests, made, seen))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -190,7 +191,7 @@ class ReplicaPlanner:
             replicas=replicas,
             conditions=tuple(conditions),
             paid_nanousd=self._paid_nanousd(service),
-            requests=requests_of(service, seen),
+            requests=requests,
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
             best_per_s=best_per_s,
         )
@@ -216,8 +217,8 @@ class ReplicaPlanner:
         target = None if service.release is None else self._targets.of(service)
         return await self._curves.of(service, target)
 
-    def placed(self, service: ServiceRecord) -> dict[str, str]:
-        """Returns the workers of a service's replicas, by the replica's id.
+    def entry(self, service: ServiceRecord) -> ServiceEntry:
+        """Returns what routers know of a service, without tokens.
 
         Raises:
             PlacementUnknownError: there is no plan yet: routers go on with the last leader's.
@@ -228,7 +229,18 @@ class ReplicaPlanner:
                 where=service.id,
                 remedy="it waits some seconds for its workers to report what they have",
             )
-        return self._placed(f"{service.id}/")
+        return msgspec.structs.replace(
+            service.entry,
+            created_s=service.created_s,
+            placed=self._placed(f"{service.id}/"),
+            slo_s=self._latency_s(service),
+        )
+
+    def _latency_s(self, service: ServiceRecord) -> float:
+        """Returns when a reply of a service is late; 0 for never, and before it is known."""
+        if service.release is None:
+            return service.entry.slo_s
+        return self._scaler.latency_s(service.id, self._targets.of(service))
 
     def _placed_by_service(self) -> dict[str, dict[str, str]]:
         """Returns the workers of all replicas: service → replica's id → worker."""

@@ -58,6 +58,12 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         refuse_keys(spec, report)
         refuse_chat(spec, report)
         _check_token_targets(spec, report)
+        if spec.slo.scale is not None:
+            text = (
+                "scale is for a service with stages: expected latency, since the time of one call"
+                " of a model is that of its answer's length"
+            )
+            report(("spec", "slo", "scale"), text)
         return None
     found = _Problems(report)
     _check_token_targets(spec, found.add)

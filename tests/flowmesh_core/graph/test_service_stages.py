@@ -416,6 +416,21 @@ def test_a_schema_of_requests_that_cannot_be_checked_is_refused(
     assert problem in problems(request={"schema": schema})["request.schema"]
 
 
+def test_a_target_as_a_multiple_is_of_stages_and_excludes_a_latency() -> None:
+    entry = router_entry(FlowMeshService.model_validate(document(slo={"scale": 3})), None)
+    assert compiled(slo={"scale": 3})
+    assert entry.slo_s == 0.0
+    alone = {"components": {"writer": ENGINE}, "stages": [], "reply": {}}
+    found = problems(slo={"scale": 3}, **alone)
+    assert found["slo.scale"].startswith("scale is for a service with stages: expected latency")
+    for slo, problem in (
+        ({"scale": 3, "latency": "4s"}, "give latency or scale, one of them"),
+        ({"scale": 1}, "greater than or equal to 1.1"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            FlowMeshService.model_validate(document(slo=slo))
+
+
 def test_a_service_without_stages_has_no_schema_of_requests() -> None:
     found = problems(
         stages=[], reply={}, components={"writer": ENGINE}, request={"schema": {"type": "object"}}
