@@ -178,12 +178,15 @@ class StageTime(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         alone_s: the measured time of a request alone; 0 before it is measured.
         replicas: of its component, those that are ready and measured.
+        at_once: calls that one replica of an engine ran at once while it was measured: more count
+            as waiting; 0 where sizes of batches or calls were measured.
     """
 
     stage: str
     component: str
     alone_s: float = 0.0
     replicas: int = 0
+    at_once: int = 0
 
 
 class ServiceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):

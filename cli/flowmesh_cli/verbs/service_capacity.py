@@ -4,6 +4,7 @@ from flowmesh_api.v1.services import ServiceCapacity
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
+from flowmesh_cli.views.formatting import count
 from flowmesh_cli.verbs.services import chosen_namespace, requests_text, scaled_target
 
 _WHOLE_MS = 10
@@ -23,6 +24,8 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
         terminal.text(f"target    {scaled_target(found.requests)}")
     for one in found.stages:
         measured = f"{_ms(one.alone_s)} alone, replicas: {one.replicas}"
+        if one.at_once:
+            measured += f", measured with up to {count(one.at_once, 'call')} at once"
         terminal.text(f"stage     {one.stage}: {measured if one.alone_s else 'not measured yet'}")
     if found.reason:
         terminal.note(f"no capacity curve: {found.reason}")

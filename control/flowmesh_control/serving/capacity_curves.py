@@ -69,7 +69,13 @@ class CapacityCurves:
         chain = self._chain(service.id, target)
         stages = self._stages(service.id, chain)
         times = tuple(
-            StageTime(name, component, round(planned.alone_s, 6), len(planned.replicas))
+            StageTime(
+                name,
+                component,
+                round(planned.alone_s, 6),
+                len(planned.replicas),
+                self._at_once(service.id, planned),
+            )
             if planned.replicas
             else StageTime(name, component)
             for (name, component), planned in zip(chain, stages, strict=True)
@@ -126,6 +132,13 @@ class CapacityCurves:
                     found += self._replica(replica, planned, name, device_class)
         return PlannedStage(tuple(found), component=component)
 
+    def _at_once(self, service: str, stage: PlannedStage) -> int:
+        """Returns how many calls of a stage's engine are known to run at once; 0 for others."""
+        planned = self._scaler.components.get((service, stage.component))
+        if planned is None or not planned.calls_at_once:
+            return 0
+        return max(replica.cap for replica in stage.replicas)
+
     def _replica(
         self, replica: ServingReplica, planned: PlannedComponent, worker: str, device_class: str
     ) -> list[PlannedReplica]:
@@ -134,8 +147,10 @@ class CapacityCurves:
         if profile is None or not planned.steps_per_call:
             return []
         if replica.opening.engine != CODE_COMPONENT:
-            rounded = _rounded(profile, planned.steps_per_call)
-            return [PlannedReplica(rounded, planned.memory_cap, is_continuous=True)]
+            rounded, cap = _rounded(profile, planned.steps_per_call), planned.memory_cap
+            if measured := planned.calls_at_once.get(device_class):
+                cap = min(cap, max(1, round(measured)))  # beyond that its time is a guess
+            return [PlannedReplica(rounded, cap, is_continuous=True)]
         reported = self._loads.replica(replica.replica_id)
         if reported is None:
             return []

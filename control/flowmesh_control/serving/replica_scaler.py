@@ -185,6 +185,9 @@ class ReplicaScaler:
             memory_cap=_calls_max(demand),
             steps_per_call=(units_per_s or 0.0) / calls_per_s if calls_per_s else 0.0,
             estimates=estimates,
+            calls_at_once={
+                c: self._meter.calls_at_once(demand.info.signature, c) for c in profiles
+            },
         )
 
     def _replicas(self, fleet: FleetView) -> dict[tuple[str, str], dict[str, str]]:
@@ -216,6 +219,7 @@ class ReplicaScaler:
                         state.calls,
                         state.units,
                         caps[key],
+                        state.call_s,
                     )
 
     def _profiles(self, demand: ComponentDemand, classes: Iterable[str]) -> dict[str, BatchProfile]:

@@ -220,6 +220,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
             worker process.
         halvings: how often its calls at once are halved, since its host ran out of memory.
         code_failures: how often in a row its user's code did not load.
+        call_s: seconds that the calls took, from when they ran, that have done ``units``.
     """
 
     replica_id: str
@@ -232,6 +233,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     token: str = ""
     halvings: int = 0
     code_failures: int = 0
+    call_s: float = 0.0
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

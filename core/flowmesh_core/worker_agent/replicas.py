@@ -53,7 +53,7 @@ class Replica:
     Attributes:
         instance: the engine instance that it pins; None while there is none.
         admitted: the hub, by number, and the instance that calls were last admitted to.
-        units: work of its calls in this instance.
+        units: work of its calls in this instance; ``call_s`` the seconds that they took for it.
         listed: whether the control plane wants it.
         reason: why it has failed, or what it waits for.
         halvings: how often its host ran out of memory, or others of its signature did before it
@@ -70,6 +70,7 @@ class Replica:
     reason: str = ""
     halvings: int = 0
     code_failures: int = 0
+    call_s: float = 0.0
 
     @property
     def id(self) -> str:
@@ -109,6 +110,7 @@ class Replica:
             token=self.wanted.opening.token,
             halvings=self.halvings,
             code_failures=self.code_failures,
+            call_s=self.call_s,
         )
 
 
@@ -179,6 +181,7 @@ class Replicas:
             return
         replica.instance.calls[replica.id] = max(0, event.calls)
         replica.units = max(replica.units, event.units)
+        replica.call_s = max(replica.call_s, event.call_s)
         replica.instance.last_used_s = self._out.now_s
         self._reports.calls_changed()
         if replica.state is ReplicaState.CLOSING and not replica.calls:
@@ -197,7 +200,8 @@ class Replicas:
         """Takes an instance that is gone from the replicas that pinned it."""
         for replica in list(self.entries.values()):
             if replica.instance is instance:
-                replica.instance, replica.admitted, replica.units = None, None, 0
+                replica.instance, replica.admitted = None, None
+                replica.units, replica.call_s = 0, 0.0
                 failure = instance.failure
                 if failure is not None and failure.kind == FailureKind.OUT_OF_MEMORY:
                     replica.halvings = min(replica.halvings + 1, HALVINGS_MAX)

@@ -51,6 +51,8 @@ class PlannedComponent:
         steps_per_call: how many batches of ``profiles`` a call takes, one after the other: 1, or of
             an engine the tokens of an answer in the mean; 0 where it is not known.
         estimates: profiles of further classes, which were not measured; see ``device_estimates``.
+        calls_at_once: by device class, the most calls at once that ``profiles`` were learned of;
+            none where their sizes say it.
     """
 
     demand: ComponentDemand
@@ -61,6 +63,7 @@ class PlannedComponent:
     memory_cap: int = 1
     steps_per_call: float = 1.0
     estimates: Mapping[str, BatchProfile] = field(default_factory=dict)
+    calls_at_once: Mapping[str, float] = field(default_factory=dict)
 
     def alone_s(self, classes: Collection[str]) -> float:
         """Returns the time of a call alone on the fastest of these classes; 0 if unknown."""
