@@ -4,8 +4,8 @@ from flowmesh_api.v1.services import ServiceCapacity
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.views.formatting import count
 from flowmesh_cli.verbs.services import chosen_namespace, requests_text, scaled_target
+from flowmesh_cli.views.formatting import count
 
 _WHOLE_MS = 10
 
