@@ -129,8 +129,11 @@ async def test_a_call_waits_runs_and_ends(tmp_path: Path) -> None:
     assert ended["created"] == waiting["created"] <= ended["ended"]
     assert ended.keys() == {
         *("id", "object", "service", "path", "state", "outcome", "code", "release", "created"),
-        "ended",
+        *("ended", "calls"),
     }
+    assert ended["calls"] == [
+        {"stage": None, "replica": f"{SERVICE}/llm/r3/0", "queue_s": None, "compute_s": None}
+    ]
     assert (ended["service"], ended["path"]) == (SERVICE, "/v1/chat/completions")
 
 

@@ -45,11 +45,13 @@ class Endpoint(msgspec.Struct, frozen=True):
         url: the base URL for OpenAI's clients.
         tokens: by model.
         invoke: where services with stages take requests, by model.
+        services: ``namespace/name`` by model.
     """
 
     url: str
     tokens: dict[str, str]
     invoke: dict[str, str] = {}
+    services: dict[str, str] = {}
 
 
 _endpoints = msgspec.json.Decoder(Endpoint)
@@ -129,7 +131,7 @@ class LocalRouter:
         base = f"{self.url}/v1"
         staged = (s for s in services if s.graph is not None)
         invoke = {s.model: f"{base}/services/{s.service}:invoke" for s in staged}
-        found = Endpoint(base, tokens, invoke)
+        found = Endpoint(base, tokens, invoke, {s.model: s.service for s in services})
         target = self._folder / "endpoint.json"
         target.unlink(missing_ok=True)
         target.touch(mode=0o600)
@@ -218,7 +220,7 @@ class LocalRouter:
             "--parent": os.getpid(),
         }
         options = [part for name, value in given.items() for part in (name, str(value))]
-        return [sys.executable, "-m", "flowmesh_serving.router", *options]
+        return [sys.executable, "-m", "flowmesh_serving.router", "--stage-times", *options]
 
 
 def _with_token(service: ServiceEntry, token: str) -> ServiceEntry:
