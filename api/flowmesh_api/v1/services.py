@@ -65,6 +65,8 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
         token_timed: streams that have ended with at least two tokens; ``missed_tpot`` of those,
             the ones above the target.
         scale: how many times a request alone the latency target is; 0 where it is a time.
+        p95_s: the 95th percentile of latency.
+        in_flight: requests that had not ended when the routers reported last.
     """
 
     rate_per_s: float = 0.0
@@ -83,6 +85,8 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     token_timed: int = 0
     missed_tpot: int = 0
     scale: float = 0.0
+    p95_s: float = 0.0
+    in_flight: int = 0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -100,6 +104,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         stages: their names, in order; none of a service of one engine.
         best_per_s: the requests a second at which its busiest part is just always busy, to two
             digits; 0 before enough is measured.
+        nanousd_per_hour: what its replicas cost at the rate of the last minutes; 0 before it is
+            known.
     """
 
     name: str
@@ -115,6 +121,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: ServiceRequests = ServiceRequests()
     stages: tuple[str, ...] = ()
     best_per_s: float = 0.0
+    nanousd_per_hour: int = 0
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -32,7 +32,7 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         terminal.note(f"namespace {wanted or 'default'} has no service")
         return
     rows = [
-        [s.name, _served(s), s.phase, _replicas(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
+        [s.name, _served(s), s.phase, replicas_text(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
         for s in found.services
     ]
     terminal.table(
@@ -144,7 +144,8 @@ def _served(service: ServiceStatus) -> str:
     return f"{len(service.stages)} stages: {', '.join(service.stages)}"
 
 
-def _replicas(service: ServiceStatus) -> str:
+def replicas_text(service: ServiceStatus) -> str:
+    """Returns the ready and the wanted replicas, such as ``1/2``."""
     ready, wanted = (sum(getattr(r, n) for r in service.replicas) for n in ("ready", "wanted"))
     return f"{ready}/{wanted}"
 

@@ -28,6 +28,7 @@ from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.learned_halvings import LearnedHalvings
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
+from flowmesh_control.serving.service_costs import ServiceCosts
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_control.serving.service_slo import (
     ServiceTargets,
@@ -108,6 +109,7 @@ class ReplicaPlanner:
         self._targets = ServiceTargets()
         self._halvings = LearnedHalvings()
         self._curves = CapacityCurves(state, self._scaler, self.loads)
+        self._costs = ServiceCosts()
 
     async def run(self) -> None:
         """Imports models and plans replicas until it is cancelled.
@@ -142,9 +144,11 @@ class ReplicaPlanner:
         self._is_planned = True
 
     async def _plan(self) -> None:
-        known = self._registry.all()
-        for kept in (self.loads, self._targets, self._curves):
+        known, now_s = self._registry.all(), self._clock()
+        for kept in (self.loads, self._targets, self._curves, self._costs):
             kept.keep({s.id for s in known})
+        for service in known:
+            self._costs.observe(service.id, self._state.service_spend.get(service.id, 0), now_s)
         services = [s for s in known if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
@@ -155,7 +159,6 @@ class ReplicaPlanner:
         self._halvings.keep({d.info.signature for d in demands})
         most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
         targets = {s.id: self._targets.of(s) for s in services}
-        now_s = self._clock()
         fleet = fleet_view(self._state, self._pools(), now_s)
         self.plan = self._scaler.plan(demands, most, targets, fleet, now_s)
         if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
@@ -194,6 +197,7 @@ class ReplicaPlanner:
             requests=requests,
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
             best_per_s=best_per_s,
+            nanousd_per_hour=self._costs.nanousd_per_hour(service.id),
         )
 
     def _paid_nanousd(self, service: ServiceRecord) -> int:

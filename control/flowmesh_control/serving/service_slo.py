@@ -116,6 +116,8 @@ def requests_of(service: ServiceRecord, seen: SeenRequests, latency_s: float) ->
         token_timed=seen.token_timed,
         missed_tpot=seen.missed_tpot,
         scale=service.entry.slo_scale,
+        p95_s=round(seen.p95_s, 4),
+        in_flight=seen.in_flight,
     )
 
 

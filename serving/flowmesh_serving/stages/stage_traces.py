@@ -1,7 +1,7 @@
 """What each stage of a request has taken: asks its hubs, for its status and for spans.
 
-Only where spans are sent, or the router keeps the times of stages. A hub is asked before it is told that the request has ended, so that it
-still knows; the request does not wait for the answer.
+Only where spans are sent, or the router keeps the times of stages. A hub is asked before it is told
+that the request has ended, so that it still knows; the request does not wait for the answer.
 """
 
 import asyncio
