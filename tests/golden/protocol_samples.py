@@ -222,6 +222,7 @@ REPLICA_STATE = ServingReplicaState(
     token="token",
     halvings=2,
     code_failures=1,
+    call_s=12.5,
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -160,8 +160,8 @@ class RequestMeter:
             sum(s.refused for s in slices),
             tuple(map(sum, zip(*(s.latency for s in slices), strict=True))),
             max(0, came - sum(s.refused for s in minute)) / known_s,
-            *(sum(getattr(s, name) for s in slices) for name in _STREAM_COUNTS),
-            in_flight,
+            in_flight=in_flight,
+            **{name: sum(getattr(s, name) for s in slices) for name in _STREAM_COUNTS},
         )
 
     def replies(self, service: str) -> int:
