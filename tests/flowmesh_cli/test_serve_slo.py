@@ -68,10 +68,14 @@ def meets_slo(folder: Path, name: str) -> tuple[str, str, str]:
 
 
 def ask(folder: Path, name: str) -> int:
+    return asked(folder, name).status_code
+
+
+def asked(folder: Path, name: str) -> httpx.Response:
     found = json.loads((folder / ".flowmesh/serving/endpoint.json").read_text())
     url = f"{found['url']}/services/default/{name}:invoke"
     token = {"Authorization": f"Bearer {found['tokens'][name]}"}
-    return httpx.post(url, json={"text": "a"}, headers=token, timeout=60).status_code
+    return httpx.post(url, json={"text": "a"}, headers=token, timeout=60)
 
 
 @pytest.mark.slow
@@ -91,6 +95,13 @@ def test_a_target_as_a_multiple_is_measured_and_reaches_the_router(folder: Path)
             return [s.get("slo_s") for s in listed["services"]] == [target_s]
 
         until(router_has)
+        request_id = asked(folder, "ask").headers["X-Flowmesh-Request"]
+        until(lambda: "rank: waited" in fmesh("why", request_id, cwd=folder).stdout)
+        top = fmesh("services", "top", cwd=folder).stdout.splitlines()
+        assert top[1].split()[:2] == ["ask", "Ready"]
+        forgotten = fmesh("why", "f" * 24, cwd=folder)
+        assert forgotten.returncode == ExitCode.NOT_FOUND
+        assert "is forgotten" in forgotten.stderr
         serving.process.send_signal(signal.SIGINT)
         assert serving.end() == ExitCode.OK
 

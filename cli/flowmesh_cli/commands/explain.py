@@ -40,9 +40,10 @@ def why(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show why a step is waiting, and what it ran or reused; or where a request's time went.
+    """Show why a step is waiting, and what it ran or reused.
 
-    A request is named by its id, as the header X-Flowmesh-Request of its response says it.
+    With the id of a request to `fmesh serve`, as the header X-Flowmesh-Request says it, show where
+    the request's time went.
     """
     from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
     from flowmesh_cli.verbs.why_request import is_request, show_request  # noqa: PLC0415

@@ -63,7 +63,7 @@ def top(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Watch rate, latency, replicas and cost of services, the busiest first, until Ctrl-C."""
+    """Watch the load and the cost of services until Ctrl-C."""
     from flowmesh_cli.verbs.service_top import show_top  # noqa: PLC0415
 
     show_top(once=once, namespace=namespace, place=place, as_json=json)
