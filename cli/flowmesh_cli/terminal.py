@@ -4,14 +4,17 @@ Results go to standard output, messages and progress to standard error, so that 
 always be piped.
 """
 
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 import msgspec
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
 from flowmesh_cli.errors import DeclinedError
@@ -102,8 +105,23 @@ class Terminal:
             optional: of columns that are left out where a terminal is too narrow, the least
                 important first.
         """
+        table, shown = self._fitted(
+            headings, rows, _names(right), _names(whole), _names(cut), _names(optional)
+        )
+        self._print(table)
+        return shown
+
+    def _fitted(
+        self,
+        headings: list[str],
+        rows: list[list[str]],
+        numbers: Sequence[str],
+        names: Sequence[str],
+        short: Sequence[str],
+        optional: Sequence[str],
+    ) -> tuple[Table, list[str]]:
+        """Returns a table as :meth:`table` writes it, and the headings of its columns."""
         shown = dict.fromkeys(range(len(headings)), 0)
-        numbers, names, short = _names(right), _names(whole), _names(cut)
         if _width(sys.stdout) is None:
             shown = fitted(
                 headings,
@@ -111,7 +129,7 @@ class Terminal:
                 self.out.width,
                 fixed={*numbers, *names} - {*short},
                 cut=short,
-                optional=_names(optional),
+                optional=optional,
             )
         table = Table(box=None, pad_edge=False, header_style="bold", show_edge=False)
         for number, width in shown.items():
@@ -125,8 +143,30 @@ class Terminal:
             )
         for row in rows:
             table.add_row(*(printable(row[number]).replace("[", "\\[") for number in shown))
-        self._print(table)
-        return [headings[number] for number in shown]
+        return table, [headings[number] for number in shown]
+
+    def redrawn(
+        self, draw: Callable[[], tuple[list[str], list[list[str]]]], *, right: Names, every_s: float
+    ) -> None:
+        """Shows a table that fills the screen of a terminal, drawn again until Ctrl-C.
+
+        Args:
+            draw: returns the headings and the rows.
+            right: headings of right-aligned columns.
+            every_s: the time between two pictures.
+        """
+
+        def picture() -> Table:
+            return self._fitted(*draw(), _names(right), (), (), ())[0]
+
+        with (
+            contextlib.suppress(KeyboardInterrupt),
+            Live(picture(), console=self.out, screen=True, auto_refresh=False) as live,
+        ):
+            while True:
+                live.refresh()
+                time.sleep(every_s)
+                live.update(picture())
 
     def _print(self, table: Table) -> None:
         """Writes a table; to a pipe or file without the blanks that fill up its lines."""

@@ -96,4 +96,5 @@ class RequestCounts:
             missed_ttft=self._missed_ttft,
             token_timed=self._token_timed,
             missed_tpot=self._missed_tpot,
+            in_flight=self.in_flight,
         )

@@ -26,9 +26,16 @@ from tests.flowmesh_serving.stack import (
     until,
 )
 from tests.flowmesh_serving.stage_stack import SERVICE as STAGED
-from tests.flowmesh_serving.stage_stack import URL, entry_of, python, service_of, stage_stack
+from tests.flowmesh_serving.stage_stack import (
+    URL,
+    OneMachine,
+    entry_of,
+    python,
+    service_of,
+    stage_stack,
+)
 
-from flowmesh_core.protocol.router_services import ServiceToken, token_hash
+from flowmesh_core.protocol.router_services import ServiceEntry, ServiceToken, token_hash
 from flowmesh_core.protocol.serving import (
     Abort,
     AskStages,
@@ -129,8 +136,11 @@ async def test_a_call_waits_runs_and_ends(tmp_path: Path) -> None:
     assert ended["created"] == waiting["created"] <= ended["ended"]
     assert ended.keys() == {
         *("id", "object", "service", "path", "state", "outcome", "code", "release", "created"),
-        "ended",
+        *("ended", "calls"),
     }
+    assert ended["calls"] == [
+        {"stage": None, "replica": f"{SERVICE}/llm/r3/0", "queue_s": None, "compute_s": None}
+    ]
     assert (ended["service"], ended["path"]) == (SERVICE, "/v1/chat/completions")
 
 
@@ -304,6 +314,46 @@ async def test_a_hub_that_does_not_say_leaves_stages_unknown(tmp_path: Path) -> 
         assert not http.stack.router._status._questions._waiting
         await http.cancel(run.request_id, STAGED)
         assert (await asking)[0] == 499
+
+
+class TimedRouter(OneMachine):
+    """A router that keeps the times of stages, as that of ``fmesh serve``."""
+
+    def router(
+        self, folder: Path, listed: tuple[ServiceEntry, ...]
+    ) -> contextlib.AbstractAsyncContextManager[Stack]:
+        return router_of(folder, listed, stage_times=True)
+
+
+@pytest.mark.parametrize("timed", [False, True])
+async def test_an_ended_request_says_where_its_stages_ran_and_for_how_long(
+    tmp_path: Path, timed: bool
+) -> None:
+    code = "import time\ndef nap(batch):\n    time.sleep(0.05)\n    return batch"
+    spec = {**SPEC, "components": {"only": python(code, "nap")}}
+    machines = TimedRouter() if timed else OneMachine()
+    async with (
+        stage_stack(tmp_path, spec, {"w1": ["only"]}, machines) as stages,
+        http_of(stages.stack) as http,
+    ):
+        assert (await stages.ask({"q": "secret"}))[0] == 200
+        (request_id,) = [r["id"] for r in await http.listed(STAGED)]
+
+        async def calls() -> list[dict[str, Any]]:
+            return list((await http.status(request_id, STAGED))["calls"])
+
+        async with asyncio.timeout(30):
+            while timed and not (await calls())[1]["compute_s"]:  # noqa: ASYNC110 - no event
+                await asyncio.sleep(0.01)
+        found = await calls()
+        shown = await http.status(request_id, STAGED)
+    assert [c["stage"] for c in found] == ["one", "two"]
+    assert all(c["replica"].startswith(f"{STAGED}/only/") for c in found)
+    if not timed:
+        assert all(c["queue_s"] is None and c["compute_s"] is None for c in found)
+        return
+    assert all(0.05 <= c["compute_s"] < shown["ended"] - shown["created"] for c in found)
+    assert "secret" not in json.dumps(shown)
 
 
 @pytest.mark.slow

@@ -221,6 +221,8 @@ REPLICA_STATE = ServingReplicaState(
     memory_mib=6000,
     token="token",
     halvings=2,
+    code_failures=1,
+    call_s=12.5,
 )
 
 WORKER_MESSAGES: dict[str, WorkerMessage] = {

@@ -455,6 +455,7 @@ _ENTRY = ServiceEntry(
     tool_parser="hermes",
     graph=_GRAPH,
     slo_s=4.5,
+    slo_scale=3.0,
     on_late="refuse",
     request_bytes_max=65_536,
     max_in_flight=13,

@@ -224,5 +224,7 @@ TO_HUB: dict[str, Any] = {
 }
 FROM_HUB: dict[str, Any] = {
     "hub started": hub_frames.HubStarted(),
-    "usage": hub_frames.ReplicaUsage(replica_id="team-a/ask/llm/r1/0", calls=1, tokens=10),
+    "usage": hub_frames.ReplicaUsage(
+        replica_id="team-a/ask/llm/r1/0", calls=1, tokens=10, call_s=12.5
+    ),
 }

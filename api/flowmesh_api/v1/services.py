@@ -27,6 +27,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
         workers: that hold one.
         reason: why some are missing or not ready; empty where none is.
         placed: by replica id, the worker on which it is placed: what a router believes a hub about.
+        code_failures: how often in a row the user's code of one of them did not load.
     """
 
     component: str
@@ -35,6 +36,7 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
     workers: tuple[str, ...] = ()
     reason: str = ""
     placed: dict[str, str] = {}
+    code_failures: int = 0
 
 
 class ServiceCondition(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -55,13 +57,16 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
         ended: those that were answered or failed, and those given up after the latency target.
         missed: of those, the ones that took longer than the latency target.
         p50_s: the median latency of answers; ``p99_s`` the 99th percentile; exact to a fifth.
-        latency_s: the latency target; 0 for none.
+        latency_s: the latency target; 0 for none, and before ``scale`` can be one.
         miss_rate: the share of requests that may miss a target.
         ttft_s: the target of the time to the first event of streamed answers; 0 for none.
         streamed: those whose answer has begun as a stream; ``missed_ttft`` of those, the late ones.
         tpot_s: the target of the time of their further tokens; 0 for none.
         token_timed: streams that have ended with at least two tokens; ``missed_tpot`` of those,
             the ones above the target.
+        scale: how many times a request alone the latency target is; 0 where it is a time.
+        p95_s: the 95th percentile of latency.
+        in_flight: requests that had not ended when the routers reported last.
     """
 
     rate_per_s: float = 0.0
@@ -79,6 +84,9 @@ class ServiceRequests(msgspec.Struct, frozen=True, omit_defaults=True):
     tpot_s: float = 0.0
     token_timed: int = 0
     missed_tpot: int = 0
+    scale: float = 0.0
+    p95_s: float = 0.0
+    in_flight: int = 0
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,6 +104,8 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
         stages: their names, in order; none of a service of one engine.
         best_per_s: the requests a second at which its busiest part is just always busy, to two
             digits; 0 before enough is measured.
+        nanousd_per_hour: what its replicas cost at the rate of the last minutes; 0 before it is
+            known.
     """
 
     name: str
@@ -111,6 +121,7 @@ class ServiceStatus(msgspec.Struct, frozen=True, omit_defaults=True):
     requests: ServiceRequests = ServiceRequests()
     stages: tuple[str, ...] = ()
     best_per_s: float = 0.0
+    nanousd_per_hour: int = 0
 
 
 class ReplicaPlacement(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -174,12 +185,15 @@ class StageTime(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         alone_s: the measured time of a request alone; 0 before it is measured.
         replicas: of its component, those that are ready and measured.
+        at_once: calls that one replica of an engine ran at once while it was measured: more count
+            as waiting; 0 where sizes of batches or calls were measured.
     """
 
     stage: str
     component: str
     alone_s: float = 0.0
     replicas: int = 0
+    at_once: int = 0
 
 
 class ServiceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -40,9 +40,17 @@ def why(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show why a step is waiting, and what it ran or reused."""
-    from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
+    """Show why a step is waiting, and what it ran or reused.
 
+    With the id of a request to `fmesh serve`, as the header X-Flowmesh-Request says it, show where
+    the request's time went.
+    """
+    from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
+    from flowmesh_cli.verbs.why_request import is_request, show_request  # noqa: PLC0415
+
+    if is_request(named) and not step and not run:
+        show_request(named, place=place, as_json=json)
+        return
     run, step = run_and_step(named, step, run)
     show_why(step, run=run, place=place, as_json=json)
 

@@ -19,7 +19,13 @@ ServiceNamespace = Annotated[
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
     services = typer.Typer(no_args_is_help=True, help="Show services and their replicas.")
-    verbs = (("list", list_services), ("show", show), ("why", why), ("capacity", capacity))
+    verbs = (
+        ("list", list_services),
+        ("show", show),
+        ("top", top),
+        ("why", why),
+        ("capacity", capacity),
+    )
     for name, command in verbs:
         services.command(name)(guarded(placed(command)))
     services.command("manifest")(guarded(placed(manifest)))
@@ -46,6 +52,21 @@ def show(
     from flowmesh_cli.verbs.services import show_service  # noqa: PLC0415
 
     show_service(name, namespace=namespace, place=place, as_json=json)
+
+
+def top(
+    *,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print the table once, as without a terminal.")
+    ] = False,
+    namespace: ServiceNamespace = "",
+    place: Target = HERE,
+    json: JsonOption = False,
+) -> None:
+    """Watch the load and the cost of services until Ctrl-C."""
+    from flowmesh_cli.verbs.service_top import show_top  # noqa: PLC0415
+
+    show_top(once=once, namespace=namespace, place=place, as_json=json)
 
 
 def why(

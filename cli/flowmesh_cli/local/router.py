@@ -45,11 +45,13 @@ class Endpoint(msgspec.Struct, frozen=True):
         url: the base URL for OpenAI's clients.
         tokens: by model.
         invoke: where services with stages take requests, by model.
+        services: ``namespace/name`` by model.
     """
 
     url: str
     tokens: dict[str, str]
     invoke: dict[str, str] = {}
+    services: dict[str, str] = {}
 
 
 _endpoints = msgspec.json.Decoder(Endpoint)
@@ -129,23 +131,25 @@ class LocalRouter:
         base = f"{self.url}/v1"
         staged = (s for s in services if s.graph is not None)
         invoke = {s.model: f"{base}/services/{s.service}:invoke" for s in staged}
-        found = Endpoint(base, tokens, invoke)
+        found = Endpoint(base, tokens, invoke, {s.model: s.service for s in services})
         target = self._folder / "endpoint.json"
         target.unlink(missing_ok=True)
         target.touch(mode=0o600)
         target.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
         return found
 
-    def place(self, service: str, placed: dict[str, str]) -> None:
-        """Has the router believe hubs about replicas that are placed on their workers, no others.
+    def update(self, service: str, placed: dict[str, str], slo_s: float) -> None:
+        """Passes the router what the control plane has planned for a service.
 
         Args:
             service: ``namespace/name``.
-            placed: by replica id, the worker.
+            placed: by replica id, the worker: hubs are believed about no others.
+            slo_s: when a reply is late; 0 for never, and before it is measured.
         """
         before = self._entries
         self._entries = tuple(
-            msgspec.structs.replace(e, placed=placed) if e.service == service else e for e in before
+            msgspec.structs.replace(e, placed=placed, slo_s=slo_s) if e.service == service else e
+            for e in before
         )
         if self._entries != before:
             write_services(self._folder / "services.json", self._entries)
@@ -216,7 +220,7 @@ class LocalRouter:
             "--parent": os.getpid(),
         }
         options = [part for name, value in given.items() for part in (name, str(value))]
-        return [sys.executable, "-m", "flowmesh_serving.router", *options]
+        return [sys.executable, "-m", "flowmesh_serving.router", "--stage-times", *options]
 
 
 def _with_token(service: ServiceEntry, token: str) -> ServiceEntry:

@@ -33,6 +33,8 @@ from flowmesh_sdk.local_inputs import upload
 _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _READY, _FAILED = "Ready", "Failed"
+_CODE_FAILURES_MAX = 2
+"""Code that did not load so often in a row will not: a first failure may be the machine's."""
 
 
 def serve(
@@ -111,7 +113,7 @@ class _Serving:
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
         """Waits until a replica takes calls; returns False if the command is stopped before."""
-        shown, began_s = "", time.monotonic()
+        shown, told, began_s = "", "", time.monotonic()
         while not self._stop.is_set():
             self._check()
             status = self._status(name, namespace)
@@ -119,12 +121,20 @@ class _Serving:
                 self._terminal.note(f"{model}: ready after {time.monotonic() - began_s:.0f} s")
                 return True
             reason = waits_for(status)
+            told = reason or told
             if status.phase == _FAILED:
                 raise CliError(
                     reason or "its model cannot be loaded",
                     ExitCode.REFUSED,
                     where=model,
                     remedy=f"`fmesh logs` shows more; files are in {self._session.state.path}",
+                )
+            if any(r.code_failures >= _CODE_FAILURES_MAX for r in status.replicas):
+                raise CliError(
+                    told or "its code does not load",
+                    ExitCode.REFUSED,
+                    where=model,
+                    remedy="correct the code, then serve it again",
                 )
             text = f"{model}: {status.phase.lower()}{f', {reason}' if reason else ''}"
             if text != shown:
@@ -156,10 +166,10 @@ class _Serving:
         self._terminal.note("Ctrl-C stops")
 
     def _status(self, name: str, namespace: str) -> ServiceStatus:
-        """Returns the status of a service; its router learns where its replicas are placed."""
+        """Returns the status of a service; its router learns what is planned for it."""
         status = self._http.get(f"/v1/services/{name}", ServiceStatus, namespace=namespace)
         placed = {i: worker for r in status.replicas for i, worker in r.placed.items()}
-        self._router.place(f"{namespace}/{name}", placed)
+        self._router.update(f"{namespace}/{name}", placed, status.requests.latency_s)
         return status
 
     def _watch(self, offers: Sequence[ServiceOffer]) -> None:

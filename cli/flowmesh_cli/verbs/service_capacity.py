@@ -4,7 +4,8 @@ from flowmesh_api.v1.services import ServiceCapacity
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.services import chosen_namespace, requests_text
+from flowmesh_cli.verbs.services import chosen_namespace, requests_text, scaled_target
+from flowmesh_cli.views.formatting import count
 
 _WHOLE_MS = 10
 
@@ -19,8 +20,12 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
         terminal.answer(found)
         return
     terminal.text(f"measured  {requests_text(found.requests)}")
+    if found.requests.scale:
+        terminal.text(f"target    {scaled_target(found.requests)}")
     for one in found.stages:
         measured = f"{_ms(one.alone_s)} alone, replicas: {one.replicas}"
+        if one.at_once:
+            measured += f", measured with up to {count(one.at_once, 'call')} at once"
         terminal.text(f"stage     {one.stage}: {measured if one.alone_s else 'not measured yet'}")
     if found.reason:
         terminal.note(f"no capacity curve: {found.reason}")

@@ -32,7 +32,7 @@ def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
         terminal.note(f"namespace {wanted or 'default'} has no service")
         return
     rows = [
-        [s.name, _served(s), s.phase, _replicas(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
+        [s.name, _served(s), s.phase, replicas_text(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
         for s in found.services
     ]
     terminal.table(
@@ -66,6 +66,8 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     for condition in found.conditions:
         text = f"{condition.status}, {condition.reason}"
         terminal.text(f"{condition.type:<10} {text}{_after(condition.message)}")
+    if found.requests.scale:
+        terminal.text(f"target     {scaled_target(found.requests)}")
     terminal.text(f"requests   {requests_text(found.requests)}")
     if found.best_per_s:
         terminal.text(f"capacity   {found.best_per_s:g} requests/s, then a part is always busy")
@@ -142,9 +144,16 @@ def _served(service: ServiceStatus) -> str:
     return f"{len(service.stages)} stages: {', '.join(service.stages)}"
 
 
-def _replicas(service: ServiceStatus) -> str:
+def replicas_text(service: ServiceStatus) -> str:
+    """Returns the ready and the wanted replicas, such as ``1/2``."""
     ready, wanted = (sum(getattr(r, n) for r in service.replicas) for n in ("ready", "wanted"))
     return f"{ready}/{wanted}"
+
+
+def scaled_target(seen: ServiceRequests) -> str:
+    """Returns a latency target that is a multiple of the time of a request alone."""
+    known = f"{seen.latency_s * 1e3:.0f} ms" if seen.latency_s else "not measured yet"
+    return f"{known}, {seen.scale:g} times a request alone"
 
 
 def requests_text(seen: ServiceRequests) -> str:

@@ -180,7 +180,7 @@ class ServiceHandlers:
 
     async def for_routers(self, _: AuthorizedRequest) -> web.Response:
         """``GET /v1/router`` → ``RouterServices``: all services with the hashes of their tokens."""
-        return json_response(self._tokens.for_routers(self._planner.placed))
+        return json_response(self._tokens.for_routers(self._planner.entry))
 
     async def report(self, call: AuthorizedRequest) -> web.Response:
         """``POST /v1/router``: ``RouterReport`` → :class:`RouterReportTaken`."""

@@ -56,17 +56,26 @@ class CapacityCurves:
 
     async def of(self, service: ServiceRecord, target: ServiceTarget | None) -> ServiceCapacity:
         """Returns the curve of a service; ``target`` is None for one without a release."""
+        latency_s = service.entry.slo_s
+        if target is not None:
+            latency_s = self._scaler.latency_s(service.id, target)
         found = ServiceCapacity(
             service.name,
             service.namespace,
-            requests=requests_of(service, self._loads.seen(service.id)),
+            requests=requests_of(service, self._loads.seen(service.id), latency_s),
         )
         if target is None:
             return msgspec.structs.replace(found, reason="it has no release yet")
         chain = self._chain(service.id, target)
         stages = self._stages(service.id, chain)
         times = tuple(
-            StageTime(name, component, round(planned.alone_s, 6), len(planned.replicas))
+            StageTime(
+                name,
+                component,
+                round(planned.alone_s, 6),
+                len(planned.replicas),
+                self._at_once(service.id, planned),
+            )
             if planned.replicas
             else StageTime(name, component)
             for (name, component), planned in zip(chain, stages, strict=True)
@@ -74,7 +83,7 @@ class CapacityCurves:
         found = msgspec.structs.replace(found, stages=times)
         if reason := self._missing(service.id, times):
             return msgspec.structs.replace(found, reason=reason)
-        points = await self._points(service.id, (stages, target.latency_s or math.inf))
+        points = await self._points(service.id, (stages, latency_s or math.inf))
         best = best_rate_per_s(stages)
         return msgspec.structs.replace(found, points=points, best_per_s=round(best, 3))
 
@@ -123,6 +132,13 @@ class CapacityCurves:
                     found += self._replica(replica, planned, name, device_class)
         return PlannedStage(tuple(found), component=component)
 
+    def _at_once(self, service: str, stage: PlannedStage) -> int:
+        """Returns how many calls of a stage's engine are known to run at once; 0 for others."""
+        planned = self._scaler.components.get((service, stage.component))
+        if planned is None or not planned.calls_at_once:
+            return 0
+        return max(replica.cap for replica in stage.replicas)
+
     def _replica(
         self, replica: ServingReplica, planned: PlannedComponent, worker: str, device_class: str
     ) -> list[PlannedReplica]:
@@ -131,8 +147,10 @@ class CapacityCurves:
         if profile is None or not planned.steps_per_call:
             return []
         if replica.opening.engine != CODE_COMPONENT:
-            rounded = _rounded(profile, planned.steps_per_call)
-            return [PlannedReplica(rounded, planned.memory_cap, is_continuous=True)]
+            rounded, cap = _rounded(profile, planned.steps_per_call), planned.memory_cap
+            if measured := planned.calls_at_once.get(device_class):
+                cap = min(cap, max(1, round(measured)))  # beyond that its time is a guess
+            return [PlannedReplica(rounded, cap, is_continuous=True)]
         reported = self._loads.replica(replica.replica_id)
         if reported is None:
             return []

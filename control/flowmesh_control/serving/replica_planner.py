@@ -28,12 +28,13 @@ from flowmesh_control.serving.fleet import fleet_view, replica_ids_of
 from flowmesh_control.serving.learned_halvings import LearnedHalvings
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_scaler import ReplicaScaler
+from flowmesh_control.serving.service_costs import ServiceCosts
 from flowmesh_control.serving.service_loads import ServiceLoads
 from flowmesh_control.serving.service_slo import (
     ServiceTargets,
     condition_of,
+    has_target,
     requests_of,
-    slo_targets,
 )
 from flowmesh_core.autoscaling.pool_model import PoolView
 from flowmesh_core.catalog.catalog import Catalog
@@ -50,6 +51,7 @@ from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.machine.state import State
 from flowmesh_core.protocol.messages import RouterAddress
 from flowmesh_core.protocol.results import Artifact
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
 from flowmesh_core.serving.plan.replica_placement import ServingPlan
 from flowmesh_core.sharing.scopes import namespace_scope
@@ -107,6 +109,7 @@ class ReplicaPlanner:
         self._targets = ServiceTargets()
         self._halvings = LearnedHalvings()
         self._curves = CapacityCurves(state, self._scaler, self.loads)
+        self._costs = ServiceCosts()
 
     async def run(self) -> None:
         """Imports models and plans replicas until it is cancelled.
@@ -141,9 +144,11 @@ class ReplicaPlanner:
         self._is_planned = True
 
     async def _plan(self) -> None:
-        known = self._registry.all()
-        for kept in (self.loads, self._targets, self._curves):
+        known, now_s = self._registry.all(), self._clock()
+        for kept in (self.loads, self._targets, self._curves, self._costs):
             kept.keep({s.id for s in known})
+        for service in known:
+            self._costs.observe(service.id, self._state.service_spend.get(service.id, 0), now_s)
         services = [s for s in known if s.release is not None]
         if not services and not any(map(replica_ids_of, self._state.workers.values())):
             self.plan = ServingPlan()
@@ -154,7 +159,6 @@ class ReplicaPlanner:
         self._halvings.keep({d.info.signature for d in demands})
         most = {(s.id, c.plan.name): c.plan.replicas_max for s in services for c in _components(s)}
         targets = {s.id: self._targets.of(s) for s in services}
-        now_s = self._clock()
         fleet = fleet_view(self._state, self._pools(), now_s)
         self.plan = self._scaler.plan(demands, most, targets, fleet, now_s)
         if not serving.plan_is_current(self._state, self.plan.workers, self._routers):
@@ -174,11 +178,11 @@ class ReplicaPlanner:
         phase, ready = _phase(service, replicas, least, self._registry.delays.get(service.id, ""))
         conditions = [ServiceCondition("Accepted", "True", "Valid"), ready]
         seen, best_per_s = self.loads.seen(service.id), 0.0
-        if service.release is not None and slo_targets(service):
-            target = self._targets.of(service)
+        requests = requests_of(service, seen, self._latency_s(service))
+        if service.release is not None and has_target(service):
+            target, made = self._targets.of(service), self._scaler.made
             best_per_s = self._curves.best_per_s(service.id, target)
-            if target.latency_s:
-                conditions.append(condition_of(service, target, self._scaler.made, seen))
+            conditions.append(condition_of(service, target.graph, requests, made, seen))
         return ServiceStatus(
             name=service.name,
             namespace=service.namespace,
@@ -190,9 +194,10 @@ class ReplicaPlanner:
             replicas=replicas,
             conditions=tuple(conditions),
             paid_nanousd=self._paid_nanousd(service),
-            requests=requests_of(service, seen),
+            requests=requests,
             stages=tuple(s.name for s in service.entry.graph.stages) if service.entry.graph else (),
             best_per_s=best_per_s,
+            nanousd_per_hour=self._costs.nanousd_per_hour(service.id),
         )
 
     def _paid_nanousd(self, service: ServiceRecord) -> int:
@@ -216,8 +221,8 @@ class ReplicaPlanner:
         target = None if service.release is None else self._targets.of(service)
         return await self._curves.of(service, target)
 
-    def placed(self, service: ServiceRecord) -> dict[str, str]:
-        """Returns the workers of a service's replicas, by the replica's id.
+    def entry(self, service: ServiceRecord) -> ServiceEntry:
+        """Returns what routers know of a service, without tokens.
 
         Raises:
             PlacementUnknownError: there is no plan yet: routers go on with the last leader's.
@@ -228,7 +233,18 @@ class ReplicaPlanner:
                 where=service.id,
                 remedy="it waits some seconds for its workers to report what they have",
             )
-        return self._placed(f"{service.id}/")
+        return msgspec.structs.replace(
+            service.entry,
+            created_s=service.created_s,
+            placed=self._placed(f"{service.id}/"),
+            slo_s=self._latency_s(service),
+        )
+
+    def _latency_s(self, service: ServiceRecord) -> float:
+        """Returns when a reply of a service is late; 0 for never, and before it is known."""
+        if service.release is None:
+            return service.entry.slo_s
+        return self._scaler.latency_s(service.id, self._targets.of(service))
 
     def _placed_by_service(self) -> dict[str, dict[str, str]]:
         """Returns the workers of all replicas: service → replica's id → worker."""
@@ -269,7 +285,7 @@ class ReplicaPlanner:
         found = self._placed(f"{service.id}/{name}/{release.name}/")
         step = component.plan.step
         count = self._scaler.made.counts.get((service.id, name))
-        ready, reasons = 0, {self.plan.reasons.get((service.id, name), "")}
+        ready, code_failures, reasons = 0, 0, {self.plan.reasons.get((service.id, name), "")}
         if not self._catalog.pinned(step.engine, step.contract, step.implementation, step.minor):
             reasons.add(
                 f"{step.engine} is not installed in version {step.contract}, implementation "
@@ -279,6 +295,7 @@ class ReplicaPlanner:
             worker = self._state.workers.get(worker_name)
             state = worker.replica_states.get(replica_id) if worker is not None else None
             if state is not None and state.state != _READY:
+                code_failures = max(code_failures, state.code_failures)
                 reasons.add(": ".join(filter(None, (worker_name, state.state, state.reason))))
             elif state is not None and (other := self._lacks(service, release, name, worker_name)):
                 affinity = component.plan.affinity
@@ -292,6 +309,7 @@ class ReplicaPlanner:
             workers=tuple(sorted(set(found.values()))),
             reason="; ".join(sorted(r for r in reasons if r)),
             placed=found,
+            code_failures=code_failures,
         )
 
     def _lacks(

@@ -37,14 +37,16 @@ class ServiceTarget:
     """What a service wants of its replies, and how many it expects to send.
 
     Attributes:
-        latency_s: when one is late; 0 for never.
+        latency_s: when one is late; 0 for never, and where ``scale`` says it.
         graph: the stages of a request.
         arrivals: the requests that it expects; None for none.
+        scale: how many times a request alone the latency target is; 0 for none such.
     """
 
     latency_s: float
     graph: LoadedGraph
     arrivals: ExpectedArrivals | None = None
+    scale: float = 0.0
 
 
 class ReplicaScaler:
@@ -73,6 +75,10 @@ class ReplicaScaler:
         """Forgets the last plan: all services are deleted."""
         self.made = ServePlan(ServingPlan())
         self.components = {}
+
+    def latency_s(self, service: str, target: ServiceTarget) -> float:
+        """Returns when a reply is late; 0 for never, and before the last plan could know it."""
+        return target.latency_s or target.scale * self.made.unloaded_s.get(service, 0.0)
 
     def plan(
         self,
@@ -111,11 +117,19 @@ class ReplicaScaler:
                     requests=self._loads.replies(service),
                     graph=target.graph,
                     are_replies_in_time=self._loads.seen(service).are_in_time,
+                    scale=target.scale,
                 )
             )
         self.components = {c.demand.key: c for s in services for c in s.components}
         before = self.made
-        state = ServingState(services, fleet, before.counts, before.placement.moves, before.timings)
+        state = ServingState(
+            services,
+            fleet,
+            before.counts,
+            before.placement.moves,
+            before.timings,
+            before.unloaded_s,
+        )
         self.made = plan(state, now_s)
         return self.made.placement
 
@@ -171,6 +185,9 @@ class ReplicaScaler:
             memory_cap=_calls_max(demand),
             steps_per_call=(units_per_s or 0.0) / calls_per_s if calls_per_s else 0.0,
             estimates=estimates,
+            calls_at_once={
+                c: self._meter.calls_at_once(demand.info.signature, c) for c in profiles
+            },
         )
 
     def _replicas(self, fleet: FleetView) -> dict[tuple[str, str], dict[str, str]]:
@@ -202,6 +219,7 @@ class ReplicaScaler:
                         state.calls,
                         state.units,
                         caps[key],
+                        state.call_s,
                     )
 
     def _profiles(self, demand: ComponentDemand, classes: Iterable[str]) -> dict[str, BatchProfile]:

@@ -10,7 +10,12 @@ from flowmesh_control.records.service_records import ServiceRecord
 from flowmesh_control.serving.replica_scaler import ServiceTarget
 from flowmesh_core.serving.plan.request_meter import SeenRequests
 from flowmesh_core.serving.plan.serving_plan import ServePlan
-from flowmesh_core.serving.plan.slo_verdict import SloTargets, slo_verdict
+from flowmesh_core.serving.plan.slo_verdict import (
+    ENOUGH,
+    SloReason,
+    SloTargets,
+    slo_verdict,
+)
 from flowmesh_core.stages.service_graph import (
     LoadedGraph,
     ServiceGraph,
@@ -40,40 +45,60 @@ class ServiceTargets:
         known = self._graphs.get(service.id)
         if known is None or known[0] != graph:
             known = self._graphs[service.id] = (graph, LoadedGraph(graph))
-        return ServiceTarget(entry.slo_s, known[1], service.release.arrivals)
+        return ServiceTarget(entry.slo_s, known[1], service.release.arrivals, entry.slo_scale)
 
 
 def condition_of(
-    service: ServiceRecord, target: ServiceTarget, made: ServePlan, seen: SeenRequests
+    service: ServiceRecord,
+    graph: LoadedGraph,
+    requests: ServiceRequests,
+    made: ServePlan,
+    seen: SeenRequests,
 ) -> ServiceCondition:
     """Returns the condition of a service with targets.
 
     Args:
         service: the service, with a release.
-        target: of it.
+        graph: its stages.
+        requests: as its status has them, with its targets.
         made: the last plan.
         seen: its requests.
     """
+    scale, latency_s = requests.scale, requests.latency_s
+    if scale and not latency_s:
+        unknown = SloReason.NOT_MEASURED.value
+        return ServiceCondition(
+            MEETS_SLO, _STATUS[None], unknown, _not_measured(service, graph, made)
+        )
     problem = made.problems.get(service.id, "")
     verdict = slo_verdict(
-        slo_targets(service),
+        SloTargets(latency_s, requests.ttft_s, requests.tpot_s),
         service.entry.miss_rate,
         seen,
         problem,
-        _slowest(service, target.graph, made),
+        _slowest(service, graph, made),
     )
-    return ServiceCondition(
-        MEETS_SLO, _STATUS[verdict.holds], verdict.reason.value, verdict.message
-    )
+    message = verdict.message
+    if scale:
+        target = f"the target is {latency_s * 1e3:.0f} ms, {scale:g} times a request alone"
+        message = "; ".join(filter(None, (message, target)))
+    return ServiceCondition(MEETS_SLO, _STATUS[verdict.holds], verdict.reason.value, message)
 
 
-def slo_targets(service: ServiceRecord) -> SloTargets:
-    """Returns the targets of a service."""
-    return SloTargets(service.entry.slo_s, service.entry.ttft_s, service.entry.tpot_s)
+def has_target(service: ServiceRecord) -> bool:
+    """Returns whether a service has any target, of which one may not be measured yet."""
+    entry = service.entry
+    return bool(entry.slo_s or entry.slo_scale or entry.ttft_s or entry.tpot_s)
 
 
-def requests_of(service: ServiceRecord, seen: SeenRequests) -> ServiceRequests:
-    """Returns what the status of a service has of its requests."""
+def requests_of(service: ServiceRecord, seen: SeenRequests, latency_s: float) -> ServiceRequests:
+    """Returns what the status of a service has of its requests.
+
+    Args:
+        service: the service.
+        seen: its requests.
+        latency_s: when a reply is late; 0 for never, and before it is known.
+    """
     return ServiceRequests(
         rate_per_s=round(seen.rate_per_s, 3),
         came=seen.came,
@@ -82,15 +107,29 @@ def requests_of(service: ServiceRecord, seen: SeenRequests) -> ServiceRequests:
         refused=seen.refused,
         p50_s=round(seen.p50_s, 4),
         p99_s=round(seen.p99_s, 4),
-        latency_s=service.entry.slo_s,
-        miss_rate=service.entry.miss_rate if slo_targets(service) else 0.0,
+        latency_s=latency_s,
+        miss_rate=service.entry.miss_rate if has_target(service) else 0.0,
         ttft_s=service.entry.ttft_s,
         streamed=seen.streamed,
         missed_ttft=seen.missed_ttft,
         tpot_s=service.entry.tpot_s,
         token_timed=seen.token_timed,
         missed_tpot=seen.missed_tpot,
+        scale=service.entry.slo_scale,
+        p95_s=round(seen.p95_s, 4),
+        in_flight=seen.in_flight,
     )
+
+
+def _not_measured(service: ServiceRecord, graph: LoadedGraph, made: ServePlan) -> str:
+    """Returns why a target that is a multiple of a request alone is not known."""
+    unknown = [
+        name
+        for name, stage in graph.stages.items()
+        if not made.alone_s.get((service.id, stage.stage.component))
+    ]
+    waits = f"stage {unknown[0]} is not measured yet" if unknown else f"it needs {ENOUGH} replies"
+    return f"no target yet: it is {service.entry.slo_scale:g} times a request alone, and {waits}"
 
 
 def _slowest(service: ServiceRecord, graph: LoadedGraph, made: ServePlan) -> str:

@@ -16,6 +16,7 @@ from flowmesh_control.records.service_records import ServiceRecord, StoredToken
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_core.protocol.router_services import (
     RouterServices,
+    ServiceEntry,
     ServiceToken,
     token_hash,
 )
@@ -110,24 +111,22 @@ class ServiceTokens:
 
         await self._registry.change(namespace, name, without)
 
-    def for_routers(self, placed: Callable[[ServiceRecord], dict[str, str]]) -> RouterServices:
+    def for_routers(self, entry: Callable[[ServiceRecord], ServiceEntry]) -> RouterServices:
         """Returns all services with their valid tokens, as routers need them.
 
         Args:
-            placed: returns the workers of a service's replicas, by the replica's id.
+            entry: returns what routers know of a service, without tokens.
         """
         now_s, last = self._clock(), self._listed
         listed = RouterServices(
             tuple(
                 msgspec.structs.replace(
-                    service.entry,
+                    entry(service),
                     tokens=tuple(
                         ServiceToken(t.hash, service.namespace, t.expires_s)
                         for t in service.tokens
                         if not t.has_expired(now_s)
                     ),
-                    created_s=service.created_s,
-                    placed=placed(service),
                 )
                 for service in self._registry.all()
             ),

@@ -17,7 +17,7 @@ from flowmesh_core.graph.engine_stages import (
 from flowmesh_core.graph.service_chats import check_chat, refuse_chat
 from flowmesh_core.graph.service_groups import check_affinity
 from flowmesh_core.graph.service_keys import check_keys, refuse_keys
-from flowmesh_core.graph.service_requests import check_request_schema
+from flowmesh_core.graph.service_requests import check_request_schema, request_field_problem
 from flowmesh_core.graph.topology import find_cycle, order
 from flowmesh_core.spec.service import ServiceSpec, StageSpec
 from flowmesh_core.spec.suggestions import did_you_mean
@@ -57,6 +57,12 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         refuse_keys(spec, report)
         refuse_chat(spec, report)
         _check_token_targets(spec, report)
+        if spec.slo.scale is not None:
+            text = (
+                "scale is for a service with stages: expected latency, since the time of one call"
+                " of a model is that of its answer's length"
+            )
+            report(("spec", "slo", "scale"), text)
         return None
     found = _Problems(report)
     _check_token_targets(spec, found.add)
@@ -173,6 +179,9 @@ def _check_reference(
     spec: ServiceSpec, reference: ValueReference, keys: Keys, report: Report, itself: str = ""
 ) -> None:
     if reference.source == REQUEST:
+        path = reference.path
+        if path and (problem := request_field_problem(spec.request.schema_, path[0])):
+            report(keys, problem)
         return
     stages: Mapping[str, StageSpec] = {stage.name: stage for stage in spec.stages}
     stage = stages.get(reference.source)

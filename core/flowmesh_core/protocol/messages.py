@@ -219,6 +219,8 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         token: of the replica's opening: the proof, to a later leader, that it was given to this
             worker process.
         halvings: how often its calls at once are halved, since its host ran out of memory.
+        code_failures: how often in a row its user's code did not load.
+        call_s: seconds that the calls took, from when they ran, that have done ``units``.
     """
 
     replica_id: str
@@ -230,6 +232,8 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
     memory_mib: int = 0
     token: str = ""
     halvings: int = 0
+    code_failures: int = 0
+    call_s: float = 0.0
 
 
 class FailureReport(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

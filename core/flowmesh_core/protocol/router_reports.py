@@ -47,6 +47,7 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
         missed_ttft: of those, the ones whose first event came after its target.
         token_timed: streams that have ended with at least two tokens.
         missed_tpot: of those, the ones whose time per token is above its target.
+        in_flight: requests that have not ended now.
     """
 
     service: str
@@ -61,6 +62,7 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
     missed_ttft: int = 0
     token_timed: int = 0
     missed_tpot: int = 0
+    in_flight: int = 0
 
 
 class RouterReport(msgspec.Struct, frozen=True, omit_defaults=True):

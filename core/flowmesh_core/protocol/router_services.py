@@ -72,6 +72,8 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         chat: of a service with stages that is offered as a chat model; None for others.
         ttft_s: when the first event of a streamed answer is late; 0 for no target.
         tpot_s: when a further token of a streamed answer is late, in the mean; 0 for no target.
+        slo_scale: ``slo_s`` is so many times a request alone, and 0 before that is measured; 0
+            where it is a time of its own.
     """
 
     service: str
@@ -94,6 +96,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     chat: ChatFields | None = None
     ttft_s: float = 0.0
     tpot_s: float = 0.0
+    slo_scale: float = 0.0
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

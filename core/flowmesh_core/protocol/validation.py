@@ -101,6 +101,8 @@ _REPLICA: checks.Limits = (
     ("units", UNITS_MAX),
     ("memory_mib", MIB_MAX),
     ("halvings", HALVINGS_MAX),
+    ("code_failures", 1 << 20),
+    ("call_s", TIME_MAX_S),
 )
 _ARTIFACT: checks.Limits = (("size_bytes", BYTES_MAX), ("rows", BYTES_MAX))
 _CHUNK: checks.Limits = (("count", BYTES_MAX), ("bytes", BYTES_MAX))

@@ -46,6 +46,7 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
         miss_rate=slo.miss_rate,
         keys={name: one.key for name, one in spec.components.items() if one.key},
         chat=_chat(spec.openai),
+        slo_scale=slo.scale or 0.0,
     )
 
 

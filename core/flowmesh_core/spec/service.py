@@ -23,6 +23,8 @@ CODE_CHARS_MAX = 256 * 1024
 RATE_MIN, RATE_MAX = 0.0001, 100_000
 """Of expected requests a second."""
 CV_MAX = 100
+SCALE_MIN, SCALE_MAX = 1.1, 1000
+"""Of a target in requests alone, whose measured time moves by a tenth."""
 
 
 class ReplicasSpec(SpecModel):
@@ -182,6 +184,13 @@ class SloSpec(SpecModel):
     latency: DurationLimit | None = Field(
         default=None, description="Time from a request to its reply, such as 4s."
     )
+    scale: float | None = Field(
+        default=None,
+        ge=SCALE_MIN,
+        le=SCALE_MAX,
+        description="In place of latency: how many times a request alone, as measured, a reply may"
+        " take, such as 3; of a service with stages.",
+    )
     ttft: DurationLimit | None = Field(
         default=None,
         description="Time from a request to the first event of its streamed answer, such as 1500ms;"
@@ -203,6 +212,12 @@ class SloSpec(SpecModel):
         description="What becomes of a request that cannot be in time: refuse ends it at once,"
         " demote serves it behind all others, serve as all others.",
     )
+
+    @model_validator(mode="after")
+    def _one_target(self) -> "SloSpec":
+        if self.latency is not None and self.scale is not None:
+            raise ValueError("give latency or scale, one of them")
+        return self
 
 
 class ArrivalsSpec(SpecModel):

@@ -286,11 +286,13 @@ class CallsBusy(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         calls: calls in it now.
         units: work that its calls have done so far in this instance, in the contract's unit.
+        call_s: seconds that these calls took, from when they ran.
     """
 
     replica_id: str
     calls: int
     units: int = 0
+    call_s: float = 0.0
 
 
 Event = (

@@ -57,7 +57,8 @@ class PrewarmEntry:
         remote: whether that component comes from the store.
         retried: whether a retry timer is set.
         failure: why it has failed; None before.
-        failures: how often it has since it was last loaded.
+        failures: how often it has since it was last loaded; ``code_failures`` how often in a row
+            because a user's code does not load.
     """
 
     spec: PrewarmSpec
@@ -68,6 +69,7 @@ class PrewarmEntry:
     retried: bool = False
     failure: FailureReport | None = None
     failures: int = 0
+    code_failures: int = 0
 
     @property
     def fetches(self) -> bool:
@@ -176,7 +178,7 @@ class Prewarmer:
         if entry is None or instance.isolated_for:
             return
         if instance.has_loaded:
-            entry.failures = 0
+            entry.failures = entry.code_failures = 0
         pinned = instance.signature in self.pinned
         if instance.failure is not None and (pinned or not instance.has_run):
             self._fail(entry, instance.failure)
@@ -275,6 +277,8 @@ class Prewarmer:
         if entry.spec.signature in self.pinned:
             self._retry_after(entry, min(RETRY_PINNED_MAX_S, 2.0 ** min(entry.failures, 10)))
             entry.failures += 1
+            is_code = failure.kind == FailureKind.USER_CODE.value
+            entry.code_failures = entry.code_failures + 1 if is_code else 0
             return
         self._out.add(PrewarmFailed(entry.spec, failure))
         if failure.kind == FailureKind.STORE.value:

@@ -53,11 +53,12 @@ class Replica:
     Attributes:
         instance: the engine instance that it pins; None while there is none.
         admitted: the hub, by number, and the instance that calls were last admitted to.
-        units: work of its calls in this instance.
+        units: work of its calls in this instance; ``call_s`` the seconds that they took for it.
         listed: whether the control plane wants it.
         reason: why it has failed, or what it waits for.
         halvings: how often its host ran out of memory, or others of its signature did before it
             was loaded: so often its calls at once are halved.
+        code_failures: see ``PrewarmEntry``.
     """
 
     wanted: ServingReplica
@@ -68,6 +69,8 @@ class Replica:
     listed: bool = True
     reason: str = ""
     halvings: int = 0
+    code_failures: int = 0
+    call_s: float = 0.0
 
     @property
     def id(self) -> str:
@@ -106,6 +109,8 @@ class Replica:
             memory_mib=reserved.memory_mib if reserved else self.wanted.opening.memory_mib,
             token=self.wanted.opening.token,
             halvings=self.halvings,
+            code_failures=self.code_failures,
+            call_s=self.call_s,
         )
 
 
@@ -176,6 +181,7 @@ class Replicas:
             return
         replica.instance.calls[replica.id] = max(0, event.calls)
         replica.units = max(replica.units, event.units)
+        replica.call_s = max(replica.call_s, event.call_s)
         replica.instance.last_used_s = self._out.now_s
         self._reports.calls_changed()
         if replica.state is ReplicaState.CLOSING and not replica.calls:
@@ -194,7 +200,8 @@ class Replicas:
         """Takes an instance that is gone from the replicas that pinned it."""
         for replica in list(self.entries.values()):
             if replica.instance is instance:
-                replica.instance, replica.admitted, replica.units = None, None, 0
+                replica.instance, replica.admitted = None, None
+                replica.units, replica.call_s = 0, 0.0
                 failure = instance.failure
                 if failure is not None and failure.kind == FailureKind.OUT_OF_MEMORY:
                     replica.halvings = min(replica.halvings + 1, HALVINGS_MAX)
@@ -239,6 +246,7 @@ class Replicas:
         if instance is None:
             if entry.state is PrewarmState.FAILED:
                 reason = entry.failure.message if entry.failure is not None else ""
+                replica.code_failures = entry.code_failures
                 self._show(replica, ReplicaState.FAILED, _line(reason))
             elif entry.state is PrewarmState.FETCHED:
                 self._show(replica, ReplicaState.LOADING, "waits for memory of this worker")
@@ -250,6 +258,7 @@ class Replicas:
             self._show(replica, ReplicaState.LOADING, self.hub.reason or "waits for the hub")
         else:
             self._admit(replica, instance)
+            replica.code_failures = 0
             self._show(replica, ReplicaState.READY)
 
     def _pin(self, replica: Replica) -> Instance | None:

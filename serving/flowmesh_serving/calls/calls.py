@@ -55,7 +55,7 @@ class PendingCall:
         unread_bytes: of pieces among them.
         has_begun: whether a piece has come.
         replica: where it is; None before, between two replicas, and after its end.
-        release: of the replica that had it last; empty before the first.
+        release: of the replica that had it last, ``replica_id``; empty before the first.
         unreturned: bytes that its client has read and that its host does not know of.
         timer: ends it at its deadline.
     """
@@ -69,6 +69,7 @@ class PendingCall:
     has_begun: bool = False
     replica: RoutedReplica | None = None
     release: str = ""
+    replica_id: str = ""
     unreturned: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -177,11 +178,12 @@ class Calls:
     def _send(pending: PendingCall, replica: RoutedReplica) -> None:
         """Sends a call, with what is left of its budget."""
         pending.replica, pending.release = replica, replica.release
+        pending.replica_id = replica.candidate.replica_id
         replica.candidate.own += 1
         left_s = pending.deadline_s - asyncio.get_running_loop().time()
         call = msgspec.structs.replace(
             pending.call,
-            replica_id=replica.candidate.replica_id,
+            replica_id=pending.replica_id,
             budget_ms=max(0, int(left_s * _MS)),
         )
         replica.link.answer(call)

@@ -23,6 +23,7 @@ from flowmesh_serving.http.idempotent_replies import Turn
 from flowmesh_serving.http.slow_client import SlowClientTimer
 from flowmesh_serving.http.whole_response import EVENT_STREAM, WholeResponse
 from flowmesh_serving.metrics import ServiceMetrics
+from flowmesh_serving.requests.call_record import call_record
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
 
 _MS = 1000
@@ -83,6 +84,7 @@ class CallAnswer:
             return await self._stream(pending, reply)
         finally:
             self._calls.end(pending)
+            self._record.calls = call_record(pending.replica_id, self.ended)
 
     def _whole(self, ended: CallEnded) -> tuple[WholeResponse, str]:
         if ended.outcome == DEADLINE:

@@ -154,10 +154,12 @@ class InvokeEndpoint:
         finally:
             metrics.count(outcome, time.monotonic() - began_s)
             if record is not None:
+                if pending is not None:
+                    record.route = pending.run.route
                 self._requests.end(record, outcome, failure)
-            if pending is not None and pending.trace is not None:
-                took_s = time.monotonic() - began_s
-                pending.trace.end(request.path, request.headers, outcome, took_s)
+                if pending is not None and pending.trace is not None:
+                    took_s = time.monotonic() - began_s
+                    pending.trace.end(record, request.headers, took_s)
 
     async def _turn(
         self, request: web.Request, caller: Caller, body: bytes, waited_s: float

@@ -16,6 +16,7 @@ from flowmesh_serving.errors import response_of, unknown_request
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
 from flowmesh_serving.http.request_headers import caller_of
 from flowmesh_serving.http.whole_response import json_response
+from flowmesh_serving.requests.call_record import CallRecord, stage_records
 from flowmesh_serving.requests.request_record import RequestRecord
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller, ServiceTable
@@ -133,6 +134,11 @@ class RequestStatusEndpoint:
         }
         if stages is not None and state != _ENDED:
             shown["stages"] = stages
+        if state == _ENDED and not record.is_cancelled:  # else its calls are still being ended
+            known = record.calls
+            if not known and record.route is not None:
+                known = stage_records(record.route, {})
+            shown["calls"] = [_call(one) for one in known]
         return shown
 
     def _is_sent(self, record: RequestRecord) -> bool:
@@ -143,6 +149,16 @@ class RequestStatusEndpoint:
     def _release(self, record: RequestRecord) -> str:
         pending = self._staged.find(record.request_id) or self._calls.find(record.request_id)
         return "" if pending is None else pending.release
+
+
+def _call(one: CallRecord) -> dict[str, Any]:
+    queue_s, compute_s = (None, None) if one.times is None else (round(s, 6) for s in one.times)
+    return {
+        "stage": one.stage or None,
+        "replica": one.replica,
+        "queue_s": queue_s,
+        "compute_s": compute_s,
+    }
 
 
 def _stages(

@@ -212,9 +212,11 @@ class _Invocation:
         record = self._record
         if record is None:
             return ()
-        if pending is not None and pending.trace is not None:
-            took_s, request = time.monotonic() - self._began_s, self._request
-            pending.trace.end(request.path, request.headers, self._outcome, took_s)
-        record.release = "" if pending is None else pending.release
+        if pending is not None:
+            record.release = pending.release
+            record.route = pending.run.route
         self._router.requests.end(record, self._outcome, error)
+        if pending is not None and pending.trace is not None:
+            took_s = time.monotonic() - self._began_s
+            pending.trace.end(record, self._request.headers, took_s)
         return record.headers

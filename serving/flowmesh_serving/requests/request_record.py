@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from flowmesh_core.stages.route import RequestRoute
 from flowmesh_serving.errors import CANCELLED, request_cancelled
+from flowmesh_serving.requests.call_record import CallRecord
 
 REQUEST_ID, RELEASE = "X-Flowmesh-Request", "X-Flowmesh-Release"
 _RELEASES = re.compile(r"[A-Za-z0-9._-]{1,64}(, [A-Za-z0-9._-]{1,64})*")
@@ -30,6 +32,8 @@ class RequestRecord:
         outcome: as the metrics count it; empty before the end.
         code: OpenAI's, of the error that it was answered; None for none.
         ended_s: Unix time; 0 before the end.
+        calls: of replicas, once it has ended and they are known.
+        route: of a request to a service with stages, once it has ended.
     """
 
     request_id: str
@@ -43,6 +47,8 @@ class RequestRecord:
     outcome: str = ""
     code: str | None = None
     ended_s: float = 0.0
+    calls: tuple[CallRecord, ...] = ()
+    route: RequestRoute | None = None
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:

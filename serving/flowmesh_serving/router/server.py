@@ -81,8 +81,9 @@ class RouterServer:
         self._replicas = ReplicaTable(self._services.is_placed)
         self._calls = Calls(self._replicas, settings.replica_wait_s)
         questions = StageQuestions()
+        timed = settings.stage_times or spans is not None
         self._staged = StagedRequests(
-            self._replicas, None if spans is None else StageTraces(spans, questions)
+            self._replicas, StageTraces(spans, questions) if timed else None
         )
         self._requests, self._replies = RequestTable(), IdempotentReplies()
         self._tls = _tls_files(settings)
@@ -109,7 +110,7 @@ class RouterServer:
             body_s=limits.body_s,
         )
         admission = ServiceAdmission(self._replicas, in_flight.of)
-        checks = InvokeChecks(self._services, admission, limits, timed=spans is not None)
+        checks = InvokeChecks(self._services, admission, limits, timed=timed)
         self._invoke = InvokeEndpoint(
             self._services,
             self._staged,

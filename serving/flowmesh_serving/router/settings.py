@@ -43,6 +43,8 @@ class RouterSettings:
         token: the file with the router's token for the control plane.
         group: the routers that serve the same services.
         reports: the file that gets the router's reports where no control plane does; None for none.
+        stage_times: whether the status of a request has the times of its stages after its end,
+            which its hubs are then asked for.
     """
 
     host: str
@@ -68,6 +70,7 @@ class RouterSettings:
     token: Path | None = None
     group: str = ""
     reports: Path | None = None
+    stage_times: bool = False
 
 
 def parse_settings(arguments: Sequence[str]) -> RouterSettings:
@@ -96,6 +99,7 @@ def parse_settings(arguments: Sequence[str]) -> RouterSettings:
     parser.add_argument("--token", type=Path)
     parser.add_argument("--group", default="")
     parser.add_argument("--reports", type=Path)
+    parser.add_argument("--stage-times", action="store_true")
     settings = RouterSettings(**vars(parser.parse_args(arguments)))
     if problem := _problem(settings):
         parser.error(problem)

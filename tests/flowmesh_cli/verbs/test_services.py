@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from rich.console import Console
 from tests.flowmesh_core.catalog.built_in import builtin_catalog
 
 from flowmesh_api.v1.runs import Uploaded
@@ -23,9 +24,10 @@ from flowmesh_api.v1.services import (
     ServiceStatus,
     StageTime,
 )
+from flowmesh_cli import terminal
 from flowmesh_cli.connection.target import HERE, Target
 from flowmesh_cli.errors import CliError, FilesError
-from flowmesh_cli.verbs import service_capacity, services
+from flowmesh_cli.verbs import service_capacity, service_top, services
 from flowmesh_cli.verbs.service_offers import ServeOptions, offers_of
 from flowmesh_core.graph.service_plan import compile_service
 from flowmesh_core.spec.service import FlowMeshService
@@ -69,7 +71,7 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Answering:
     def query_fabric(_: object) -> Any:
         yield found
 
-    for module in (services, service_capacity):
+    for module in (services, service_capacity, service_top):
         monkeypatch.setattr(module, "query_fabric", query_fabric)
     return found
 
@@ -285,3 +287,51 @@ def test_what_a_served_file_names_here_is_uploaded_from_beside_it(file: Path) ->
     (file.parent / "model" / "config.json").unlink()
     with pytest.raises(FilesError, match=r"ask.json:1:\d+: spec.inputs.base.model: .*config.json"):
         offers_of(ServeOptions((str(file),)))
+
+
+BUSY = msgspec.structs.replace(
+    STATUS,
+    name="busy",
+    phase="Ready",
+    requests=ServiceRequests(
+        12.5, 60, 0, 50, 5, 0.2, 0.9, latency_s=0.5, miss_rate=0.01, p95_s=0.7, in_flight=3
+    ),
+    nanousd_per_hour=2_500_000_000,
+)
+
+
+def test_top_lists_the_busiest_service_first(
+    client: Answering, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answer = ServiceList((STATUS, BUSY))
+    service_top.show_top(once=False, namespace="", place=HERE, as_json=False)
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split() == [
+        *("service", "phase", "rate", "in", "flight", "p50", "p95", "missed", "ready", "$/h")
+    ]
+    assert rows[0].split() == [
+        *("busy", "Ready", "12.5/s", "3", "200", "ms", "700", "ms", "10.0%", "1/2", "$2.50")
+    ]
+    assert rows[1].split() == ["ask", "Loading", "0/s", "0", "-", "-", "-", "1/2", "-"]
+    service_top.show_top(once=True, namespace="", place=HERE, as_json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [s["name"] for s in found["services"]] == ["busy", "ask"]
+
+
+def test_on_a_terminal_top_is_drawn_again_until_ctrl_c(
+    client: Answering, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.answer = ServiceList((STATUS,))
+    monkeypatch.setattr(Console, "is_terminal", True)
+    waits = iter((None, None))
+
+    def sleep(_: float) -> None:
+        if next(waits, "end") == "end":
+            raise KeyboardInterrupt
+        client.answer = ServiceList((BUSY,))
+
+    monkeypatch.setattr(terminal.time, "sleep", sleep)
+    service_top.show_top(once=False, namespace="", place=HERE, as_json=False)
+    shown = capsys.readouterr().out
+    assert shown.index("Loading") < shown.index("12.5/s")
+    assert len(client.asked) == 3

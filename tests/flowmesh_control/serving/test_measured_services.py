@@ -5,19 +5,24 @@ import pytest
 from tests.flowmesh_core.machine.world import World
 from tests.flowmesh_core.placement.builders import signature
 
-from flowmesh_control.records.service_records import PendingRelease, ServiceRecord
+from flowmesh_control.records.service_records import (
+    PendingRelease,
+    ServiceRecord,
+    ServiceRelease,
+)
 from flowmesh_control.serving.capacity_curves import CapacityCurves
 from flowmesh_control.serving.fleet import fleet_view
 from flowmesh_control.serving.replica_scaler import ReplicaScaler, ServiceTarget
 from flowmesh_control.serving.service_content import with_models
 from flowmesh_control.serving.service_loads import ServiceLoads
-from flowmesh_control.serving.service_slo import ServiceTargets
+from flowmesh_control.serving.service_slo import ServiceTargets, condition_of
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.python_components import CODE_COMPONENT
 from flowmesh_core.graph.service_plan import ServicePlan
 from flowmesh_core.machine.events import ServingPlanChanged
 from flowmesh_core.protocol.messages import PrewarmSpec, ServingReplica, ServingReplicaState
 from flowmesh_core.protocol.router_reports import ReplicaProfile, RouterReport, ServiceReport
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.serving.plan.component_demand import ComponentDemand
 from flowmesh_core.sharing.scopes import ScopePlan
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
@@ -113,6 +118,32 @@ def test_a_stage_that_is_not_measured_yet_counts_as_nothing() -> None:
     fast.report(50, 0.09)
     fast.plan()
     assert fast.scaler.made.problems == {}
+
+
+async def test_a_target_as_a_multiple_follows_what_is_measured() -> None:
+    scene = Scene()
+    scene.target = ServiceTarget(0.0, GRAPH, scale=3.0)
+    entry = ServiceEntry(SERVICE, "ask", graph=GRAPH.graph, slo_scale=3.0)
+    record = msgspec.structs.replace(RECORD, release=ServiceRelease("r1", (), (), entry=entry))
+    for replies, second_s, target_s in (
+        (19, 0.3, 0.0),
+        (20, 0.3, 1.2),
+        (40, 0.31, 1.2),  # less than a tenth more
+        (60, 0.5, 1.8),
+    ):
+        scene.report(replies, 0.1, second_s)
+        scene.plan()
+        assert scene.scaler.latency_s(SERVICE, scene.target) == pytest.approx(target_s)
+        found = await scene.curves.of(record, scene.target)
+        assert (found.requests.latency_s, found.requests.scale) == (pytest.approx(target_s), 3.0)
+        made, seen = scene.scaler.made, scene.loads.seen(SERVICE)
+        condition = condition_of(record, GRAPH, found.requests, made, seen)
+        if target_s:
+            assert condition.message.endswith(f"{target_s * 1e3:.0f} ms, 3 times a request alone")
+            assert found.points[0].miss_rate < 0.5, "the curve counts by the target"
+        else:
+            assert (condition.status, condition.reason) == ("Unknown", "NotMeasured")
+            assert condition.message.endswith("3 times a request alone, and it needs 20 replies")
 
 
 def timing_of(replica: ServingReplica, stage: str) -> tuple[float, ...]:

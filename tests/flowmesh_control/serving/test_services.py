@@ -171,9 +171,12 @@ async def test_a_service_is_imported_placed_and_ready(found: Place, folder: Path
     assert status.release == one.release
     await worker.sync(replicas=(state_of(one, "loading"),))
     await api.until(lambda s: "loading" in s.replicas[0].reason)
+    await worker.sync(replicas=(state_of(one, "failed", code_failures=2),))
+    await api.until(lambda s: s.replicas[0].code_failures == 2)
     await worker.sync(replicas=(state_of(one),))
     status = await api.until(lambda s: s.phase == "Ready")
     (replicas,) = status.replicas
+    assert replicas.code_failures == 0
     assert (replicas.ready, replicas.wanted, replicas.workers) == (1, 1, ("good-w",))
     assert replicas.placed == {one.replica_id: "good-w"}, "what a router believes its hub about"
     assert {c.type: c.status for c in status.conditions} == {"Accepted": "True", "Ready": "True"}

@@ -69,7 +69,6 @@ def test_what_is_wrong_with_a_chat_is_named(
     ("schema", "problem"),
     [
         ({"properties": {"question": {"type": "integer"}}}, "is of type 'integer'"),
-        ({"properties": {"questions": {}}}, "no property 'question'; did you mean 'questions'?"),
         ({"required": ["question", "user"]}, "a chat has no request.user"),
         ({"properties": {"question": {"type": ["string", "null"]}}}, ""),
         ({"required": ["question"], "properties": {"question": True}}, ""),
@@ -81,6 +80,18 @@ def test_the_schema_of_requests_has_to_allow_chats(schema: dict[str, Any], probl
         assert compiled(openai=CHAT, request={"schema": schema})
         return
     assert problem in problems(openai=CHAT, request={"schema": schema})["openai.question"]
+
+
+def test_a_question_that_the_schema_does_not_have_is_named_with_the_stages_that_read_it() -> None:
+    schema = {"properties": {"ask": {}}}
+    found = problems(openai=CHAT, request={"schema": schema})
+    assert "request.schema has no property 'question'" in found["openai.question"]
+    schema = {"properties": {"questions": {}}}
+    found = problems(openai=CHAT, request={"schema": schema})
+    assert {key.partition("[")[0] for key in found} == {"stages"}
+    assert set(found.values()) == {
+        "request.schema has no property 'question'; did you mean 'questions'?"
+    }
 
 
 def test_an_answer_is_a_text() -> None:

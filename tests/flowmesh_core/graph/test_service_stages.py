@@ -338,6 +338,46 @@ def test_a_key_that_the_schema_of_requests_does_not_have_is_refused() -> None:
     assert compiled(components=keyed("request.user"), request={"schema": schema})
 
 
+def asking(field: str, **schema: Any) -> dict[str, Any]:
+    """A service whose stage ``hits`` reads a field of a request with a question and a language."""
+    return {
+        "request": {"schema": {"properties": {"question": {}, "language": {}}, **schema}},
+        "stages": [ANSWER, BEST, {**HITS, "inputs": {"text": f"request.{field}"}}],
+    }
+
+
+def test_a_field_of_the_request_that_looks_like_a_typo_is_refused_everywhere() -> None:
+    typo = "request.schema has no property 'questoin'; did you mean 'question'?"
+    assert problems(**asking("questoin")) == {"stages[2].inputs.text": typo}
+    message = {"role": "user", "content": "{{ request.questoin }}"}
+    answer = {**ANSWER, "with": {"messages": [message], "maxTokens": 8}}
+    schema = {"schema": {"properties": {"question": {}}}}
+    reply = {"text": "answer.completion", "best": "best.text", "asked": "request.questoin"}
+    found = problems(stages=[answer, BEST, HITS], reply=reply, request=schema)
+    assert found == {"stages[0].with.messages": typo, "reply.asked": typo}
+
+
+@pytest.mark.parametrize(
+    ("field", "schema"),
+    [
+        ("question", {}),
+        ("question.text", {}),
+        ("user", {}),  # like no property, and the schema is open
+        ("questoin", {"additionalProperties": True}),
+        ("questoin", {"additionalProperties": {"type": "string"}}),
+        ("questoin", {"patternProperties": {"^quest": {}}}),
+        ("questoin", {"allOf": [{"properties": {"questoin": {}}}]}),
+    ],
+)
+def test_a_field_that_a_request_may_have_is_read(field: str, schema: dict[str, Any]) -> None:
+    assert compiled(**asking(field, **schema))
+
+
+def test_a_field_that_a_closed_schema_does_not_have_is_refused() -> None:
+    found = problems(**asking("user", additionalProperties=False))
+    assert found["stages[2].inputs.text"].startswith("request.schema has no property 'user'")
+
+
 def test_components_of_one_affinity_group_have_one_key() -> None:
     components = {
         **keyed("request.user", affinity="docs"),
@@ -374,6 +414,21 @@ def test_a_schema_of_requests_that_cannot_be_checked_is_refused(
     schema: dict[str, Any], problem: str
 ) -> None:
     assert problem in problems(request={"schema": schema})["request.schema"]
+
+
+def test_a_target_as_a_multiple_is_of_stages_and_excludes_a_latency() -> None:
+    entry = router_entry(FlowMeshService.model_validate(document(slo={"scale": 3})), None)
+    assert compiled(slo={"scale": 3})
+    assert entry.slo_s == 0.0
+    alone = {"components": {"writer": ENGINE}, "stages": [], "reply": {}}
+    found = problems(slo={"scale": 3}, **alone)
+    assert found["slo.scale"].startswith("scale is for a service with stages: expected latency")
+    for slo, problem in (
+        ({"scale": 3, "latency": "4s"}, "give latency or scale, one of them"),
+        ({"scale": 1}, "greater than or equal to 1.1"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            FlowMeshService.model_validate(document(slo=slo))
 
 
 def test_a_service_without_stages_has_no_schema_of_requests() -> None:

@@ -158,3 +158,13 @@ def test_a_request_that_is_found_invalid_after_it_was_counted_is_never_less_than
     assert meter.seen(SERVICE, WINDOW_S - 1).came == 0
     late = meter.seen(SERVICE, WINDOW_S + 1)
     assert (late.came, late.rate_per_s, late.taken_per_s) == (0, 0.0, 0.0)
+
+
+def test_requests_in_flight_are_those_of_routers_that_still_report() -> None:
+    meter = RequestMeter()
+    for name, in_flight in (("r1", 3), ("r2", 4)):
+        total = ServiceReport(SERVICE, came=5, in_flight=in_flight)
+        meter.observe(RouterReport(name, 1.0, (total,)), 100.0)
+    assert meter.seen(SERVICE, 101.0).in_flight == 7
+    meter.observe(RouterReport("r1", 60.0, (ServiceReport(SERVICE, came=5, in_flight=1),)), 150.0)
+    assert meter.seen(SERVICE, 161.0).in_flight == 1, "r2 is silent"

@@ -210,6 +210,22 @@ def test_a_replica_that_does_not_load_is_tried_again_after_longer_and_longer_del
         assert len(of_type(i.StartHost, worker.advance(0.5))) == 1
 
 
+def test_code_that_does_not_load_is_counted_until_it_loads_or_fails_otherwise() -> None:
+    worker = serving()
+    worker.desire(replicas=(replica("a"),))
+    worker.post(e.HubReady(1))
+    for kind, count in (("user-code", 1), ("user-code", 2), ("engine", 0), ("user-code", 1)):
+        number = worker.instance("a").id
+        worker.post(e.HostLoadFailed(number, FailureReport(kind, "no module named nomod")))
+        worker.exit(number)
+        assert [s.code_failures for s in worker.agent.replica_states()] == [count]
+        worker.advance(60.0)
+    assert [s.code_failures for s in worker.agent.replica_states()] == [1], "while it is loaded"
+    worker.load_all()
+    assert states(worker) == {"a": "ready"}
+    assert [s.code_failures for s in worker.agent.replica_states()] == [0]
+
+
 def test_after_each_loss_for_want_of_memory_half_as_many_calls_run_at_once() -> None:
     worker, wanted = serving(), replica("a")
     ready(worker, wanted)

@@ -122,7 +122,7 @@ FIELDS: Mapping[type, tuple[str, ...]] = {
     e.StandbyExited: ("host_id",),
     e.HubReady: ("hub_id",),
     e.HubExited: ("hub_id", "reason"),
-    e.CallsBusy: ("replica_id", "calls", "units"),
+    e.CallsBusy: ("replica_id", "calls", "units", "call_s"),
     e.AttemptUsage: ("run_s", "units", "tokens_in", "tokens_out", "joules", "peak_memory_mib"),
     # -- instructions
     i.FetchInputs: ("assignment",),

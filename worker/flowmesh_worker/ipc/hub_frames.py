@@ -84,11 +84,13 @@ class ReplicaUsage(msgspec.Struct, frozen=True, array_like=True, tag="usage"):
     Attributes:
         calls: calls in it now, waiting or running.
         tokens: prompt and generated tokens of all calls that have ended.
+        call_s: seconds that these took, from when they ran.
     """
 
     replica_id: str
     calls: int
     tokens: int
+    call_s: float = 0.0
 
 
 ToHub = UseRouters | AdmitReplica | WithdrawReplica | CloseHub

@@ -34,11 +34,25 @@ _WITHHELD = ("FLOWMESH_WORKER_TOKEN", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
 @dataclass(slots=True)
 class _Usage:
-    """The work of a replica in one engine instance, over all hubs that it had."""
+    """The work of a replica in one engine instance, over all hubs that it had.
+
+    Attributes:
+        before: of earlier hubs, ``now`` of this one; ``before_s`` and ``now_s`` the seconds of it.
+    """
 
     instance_id: int
     before: int = 0
     now: int = 0
+    before_s: float = 0.0
+    now_s: float = 0.0
+
+    @property
+    def units(self) -> int:
+        return self.before + self.now
+
+    @property
+    def call_s(self) -> float:
+        return self.before_s + self.now_s
 
 
 class HubProcess:
@@ -72,8 +86,8 @@ class HubProcess:
         if hub_id != self._hub_id:
             self._hub_id, self._unsent = hub_id, []
             for usage in self._usage.values():
-                usage.before += usage.now
-                usage.now = 0
+                usage.before, usage.before_s = usage.units, usage.call_s
+                usage.now, usage.now_s = 0, 0.0
             self._do(self._run(hub_id))
         tls = {
             r.address: RouterTls(r.ca, r.certificate, r.key, r.authorities, r.group)
@@ -193,11 +207,11 @@ class HubProcess:
         match message:
             case HubStarted():
                 self._post(e.HubReady(self._hub_id))
-            case ReplicaUsage(replica_id=replica_id, calls=calls, tokens=tokens):
+            case ReplicaUsage(replica_id, calls, tokens, call_s):
                 usage = self._usage.get(replica_id)
                 if usage is not None:
-                    usage.now = tokens
-                    self._post(e.CallsBusy(replica_id, calls, usage.before + tokens))
+                    usage.now, usage.now_s = tokens, call_s
+                    self._post(e.CallsBusy(replica_id, calls, usage.units, usage.call_s))
 
     def _do(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

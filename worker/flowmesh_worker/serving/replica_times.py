@@ -15,10 +15,12 @@ class ReplicaTimes:
     Attributes:
         sums: of those that have ended since they were taken.
         measured: their times by how many run at once.
+        busy_s: seconds that all calls took that have ended, from when they ran.
     """
 
     sums: CallTimes = field(default_factory=CallTimes)
     measured: CallProfile = field(default_factory=CallProfile)
+    busy_s: float = 0.0
 
     def count(
         self, ended: CallEnded, running: int, arrived_s: float, began_s: float, now_s: float
@@ -32,6 +34,7 @@ class ReplicaTimes:
             began_s: see there.
             now_s: the time.
         """
+        self.busy_s += now_s - began_s
         self.sums.add(CallTimes(1, began_s - arrived_s, now_s - began_s, 1, running))
         if ended.outcome == OK and ended.status == _SUCCESS:
             self.measured.observe(began_s, now_s, running, ended.tokens_out)

@@ -372,7 +372,12 @@ class ServiceHub:
         self._usage_timer = None
         for replica in self._used:
             self._report_replica(
-                ReplicaUsage(replica.admitted.replica_id, replica.calls, replica.tokens)
+                ReplicaUsage(
+                    replica.admitted.replica_id,
+                    replica.calls,
+                    replica.tokens,
+                    replica.times.busy_s,
+                )
             )
         self._used.clear()
 

@@ -35,6 +35,7 @@ class ReplicaReading(msgspec.Struct, frozen=True):
         calls: calls in it now.
         units: work that its calls have done so far.
         calls_max: calls that run at once.
+        call_s: seconds that the calls which did this work took; 0 from workers of older releases.
     """
 
     replica_id: str
@@ -44,6 +45,7 @@ class ReplicaReading(msgspec.Struct, frozen=True):
     calls: int
     units: int
     calls_max: int
+    call_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -51,6 +53,7 @@ class _Slice:
     """A replica since its last observation.
 
     Attributes:
+        units: that it had done then; ``took_s`` the seconds that the calls of these took.
         call_s: the integral of its calls.
         is_warm: whether its instance had done work in an earlier slice.
     """
@@ -59,6 +62,7 @@ class _Slice:
     seen_s: float
     reading: ReplicaReading
     units: int
+    took_s: float
     call_s: float = 0.0
     is_warm: bool = False
 
@@ -103,10 +107,18 @@ class LoadMeter:
         steps = self._steps.get((signature, device_class))
         return None if steps is None else steps.profile(cap)
 
+    def calls_at_once(self, signature: Digest, device_class: str) -> float:
+        """Returns the most calls at once, in the mean of a slice, of which it has observed steps.
+
+        0 where it has observed none.
+        """
+        steps = self._steps.get((signature, device_class))
+        return 0.0 if steps is None else steps.most_calls
+
     def _observe(self, replica_id: str, reading: ReplicaReading, now_s: float) -> None:
         known = self._slices.get(replica_id)
         if known is None or reading.units < known.reading.units:  # a new instance counts from 0
-            self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units)
+            self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units, reading.call_s)
             return
         done = reading.units - known.reading.units
         if done:
@@ -120,8 +132,11 @@ class LoadMeter:
         if calls > _FEW_CALLS and units and known.is_warm:
             key = (reading.signature, reading.device_class)
             steps = self._steps.pop(key, StepTimes())  # the newest is the last to be forgotten
-            self._steps[key] = steps.observed(calls, units / seconds)
+            took_s = reading.call_s - known.took_s or known.call_s
+            self._steps[key] = steps.observed(calls, took_s / units)
             if len(self._steps) > ENGINES_MAX:
                 del self._steps[next(iter(self._steps))]
         is_warm = known.is_warm or units > 0
-        self._slices[replica_id] = _Slice(now_s, now_s, reading, reading.units, is_warm=is_warm)
+        self._slices[replica_id] = _Slice(
+            now_s, now_s, reading, reading.units, reading.call_s, is_warm=is_warm
+        )

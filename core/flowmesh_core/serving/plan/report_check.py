@@ -60,11 +60,12 @@ def check_report(report: RouterReport, placed: Mapping[str, Mapping[str, str]]) 
 
 def _counts_fit(one: ServiceReport) -> bool:
     counts = (one.came, one.ended, one.missed, one.refused, one.invalid, *one.latency)
-    streams = (one.missed_ttft, one.missed_tpot, one.token_timed)
+    streams = (one.missed_ttft, one.missed_tpot, one.token_timed, one.in_flight)
     return (
         len(one.latency) <= BUCKETS
         and all(0 <= count <= COUNT_MAX for count in counts + streams)
         and one.missed <= one.ended
+        and one.in_flight <= one.came
         and one.ended + one.refused + one.invalid <= one.came
         and sum(one.latency) <= one.ended
         and one.missed_tpot <= one.token_timed <= one.streamed <= one.came

@@ -36,6 +36,7 @@ class SeenRequests(msgspec.Struct, frozen=True):
         ended: see ``ServiceReport``.
         latency: of those that were answered, their number by bucket.
         streamed: see ``ServiceReport``, as the counts after it.
+        in_flight: at all routers, by the last report of each.
     """
 
     rate_per_s: float = 0.0
@@ -49,11 +50,17 @@ class SeenRequests(msgspec.Struct, frozen=True):
     missed_ttft: int = 0
     token_timed: int = 0
     missed_tpot: int = 0
+    in_flight: int = 0
 
     @property
     def p50_s(self) -> float:
         """The median latency."""
         return quantile_s(self.latency, 0.5)
+
+    @property
+    def p95_s(self) -> float:
+        """The 95th percentile of latency."""
+        return quantile_s(self.latency, 0.95)
 
     @property
     def p99_s(self) -> float:
@@ -139,8 +146,9 @@ class RequestMeter:
     def seen(self, service: str, now_s: float) -> SeenRequests:
         """Returns the requests of a service."""
         slices = [s for s in self._slices.get(service, ()) if s.began_s > now_s - WINDOW_S]
+        in_flight = self._in_flight(service, now_s)
         if not slices:
-            return NOTHING_SEEN
+            return SeenRequests(in_flight=in_flight)
         minute = [s for s in slices if s.began_s > now_s - RATE_WINDOW_S]
         known_s = min(RATE_WINDOW_S, now_s - slices[0].began_s + SLICE_S)
         came = _came(minute)
@@ -152,13 +160,18 @@ class RequestMeter:
             sum(s.refused for s in slices),
             tuple(map(sum, zip(*(s.latency for s in slices), strict=True))),
             max(0, came - sum(s.refused for s in minute)) / known_s,
-            *(sum(getattr(s, name) for s in slices) for name in _STREAM_COUNTS),
+            in_flight=in_flight,
+            **{name: sum(getattr(s, name) for s in slices) for name in _STREAM_COUNTS},
         )
 
     def replies(self, service: str) -> int:
         """Returns how many requests of a service have ended since its routers began."""
         totals = (r.totals[service] for r in self._routers.values() if service in r.totals)
         return sum(total.ended for total in totals)
+
+    def _in_flight(self, service: str, now_s: float) -> int:
+        heard = (r for r in self._routers.values() if r.seen_s >= now_s - SILENT_S)
+        return sum(r.totals[service].in_flight for r in heard if service in r.totals)
 
     def _current(self, service: str, now_s: float) -> _Slice:
         slices = self._slices.setdefault(service, deque())

@@ -23,7 +23,9 @@ from flowmesh_core.serving.plan.replica_count import (
 )
 from flowmesh_core.serving.plan.replica_moves import ReplicaMove
 from flowmesh_core.serving.plan.replica_placement import ServingPlan, plan_replicas
+from flowmesh_core.serving.plan.slo_verdict import ENOUGH
 from flowmesh_core.serving.plan.stage_paths import chain_of, slowest_paths, stage_timings
+from flowmesh_core.serving.plan.unloaded_request import unloaded_request_s
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.step_profile import TOKEN_MARGIN
 from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
@@ -49,6 +51,8 @@ class PlannedComponent:
         steps_per_call: how many batches of ``profiles`` a call takes, one after the other: 1, or of
             an engine the tokens of an answer in the mean; 0 where it is not known.
         estimates: profiles of further classes, which were not measured; see ``device_estimates``.
+        calls_at_once: by device class, the most calls at once that ``profiles`` were learned of;
+            none where their sizes say it.
     """
 
     demand: ComponentDemand
@@ -59,6 +63,7 @@ class PlannedComponent:
     memory_cap: int = 1
     steps_per_call: float = 1.0
     estimates: Mapping[str, BatchProfile] = field(default_factory=dict)
+    calls_at_once: Mapping[str, float] = field(default_factory=dict)
 
     def alone_s(self, classes: Collection[str]) -> float:
         """Returns the time of a call alone on the fastest of these classes; 0 if unknown."""
@@ -73,6 +78,8 @@ class PlannedService:
     Attributes:
         components: at least one.
         latency_s: the target of a request; 0 for none.
+        scale: in its place, how many times a request alone the target is; 0 for none. It is for a
+            service with a ``graph``.
         variants: the ways of a request through the components, where there is a target; none where
             ``graph`` has them.
         graph: its stages.
@@ -88,6 +95,7 @@ class PlannedService:
     requests: int = 0
     graph: LoadedGraph | None = None
     are_replies_in_time: bool = False
+    scale: float = 0.0
 
     @property
     def expected_now(self) -> ExpectedArrivals | None:
@@ -113,6 +121,7 @@ class ServingState:
         counts: (service, component) → the last decision about its number of replicas.
         moves: service → its newest move.
         timings: service → what the last plan sent to the hosts of its stages.
+        unloaded_s: service → the time of a request alone in the last plan.
     """
 
     services: Sequence[PlannedService]
@@ -120,6 +129,7 @@ class ServingState:
     counts: Mapping[tuple[str, str], ReplicaCount] = field(default_factory=dict)
     moves: Mapping[str, ReplicaMove] = field(default_factory=dict)
     timings: Mapping[str, Mapping[str, StageTiming]] = field(default_factory=dict)
+    unloaded_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,8 @@ class ServePlan:
         alone_s: (service, component) → the time of a call alone, as far as it is known.
         timings: service → by stage, what a call may take; the next plan needs them. None where
             there is no target, or none that can be kept.
+        unloaded_s: service → the time of a request alone, of services with a ``scale``; none before
+            it is measured. The next plan needs it.
     """
 
     placement: ServingPlan
@@ -144,6 +156,7 @@ class ServePlan:
     problems: dict[str, str] = field(default_factory=dict)
     alone_s: dict[tuple[str, str], float] = field(default_factory=dict)
     timings: dict[str, Mapping[str, StageTiming]] = field(default_factory=dict)
+    unloaded_s: dict[str, float] = field(default_factory=dict)
 
 
 def plan(seen: ServingState, now_s: float) -> ServePlan:
@@ -162,8 +175,11 @@ def plan(seen: ServingState, now_s: float) -> ServePlan:
 def _demands(
     service: PlannedService, seen: ServingState, now_s: float, made: ServePlan
 ) -> list[ComponentDemand]:
-    split = _split(service, seen.fleet, made)
+    alone_s = _alone_s(service, seen.fleet, made)
     name = service.components[0].demand.service
+    if service.scale:
+        service = _scaled(service, alone_s, seen.unloaded_s.get(name, 0.0), made)
+    split = _split(service, alone_s)
     if split.problems and service.are_replies_in_time:  # the measured times are wrong
         split = LatencySplit({}, ())
     elif split.problems:
@@ -176,12 +192,8 @@ def _demands(
     ]
 
 
-def _split(service: PlannedService, fleet: FleetView, made: ServePlan) -> LatencySplit:
-    """Splits the target by the fastest class of device that each component can be on.
-
-    Where a component's time is not known yet, it counts as nothing: the others alone may take too
-    long, but there are no parts of the target.
-    """
+def _alone_s(service: PlannedService, fleet: FleetView, made: ServePlan) -> dict[str, float]:
+    """Returns each component's time alone on the fastest class of device; 0 if it is not known."""
     classes = _classes(fleet)
     stages = service.graph.stages.values() if service.graph is not None else ()
     alone_s = {stage.stage.component: 0.0 for stage in stages}
@@ -189,6 +201,28 @@ def _split(service: PlannedService, fleet: FleetView, made: ServePlan) -> Latenc
     for load in service.components:
         if alone_s[load.demand.component]:
             made.alone_s[load.demand.key] = alone_s[load.demand.component]
+    return alone_s
+
+
+def _scaled(
+    service: PlannedService, alone_s: Mapping[str, float], before_s: float, made: ServePlan
+) -> PlannedService:
+    """Returns a service with its target in seconds, which it has once enough is measured."""
+    assert service.graph is not None, "a target as a multiple is of a service with stages"
+    unloaded_s = before_s
+    if before_s or service.requests >= ENOUGH:
+        unloaded_s = unloaded_request_s(service.graph, alone_s, before_s)
+    if unloaded_s:
+        made.unloaded_s[service.components[0].demand.service] = unloaded_s
+    return replace(service, latency_s=service.scale * unloaded_s)
+
+
+def _split(service: PlannedService, alone_s: dict[str, float]) -> LatencySplit:
+    """Splits the target by the components' times alone.
+
+    Where a component's time is not known yet, it counts as nothing: the others alone may take too
+    long, but there are no parts of the target.
+    """
     if not service.latency_s or not any(alone_s.values()):
         return LatencySplit({}, ())
     is_known = all(alone_s.values())

@@ -31,6 +31,7 @@ class SloReason(StrEnum):
     LATE = "RepliesLate"
     STAGES_TOO_SLOW = "StagesTooSlow"
     FEW_REQUESTS = "FewRequests"
+    NOT_MEASURED = "NotMeasured"
 
 
 class SloVerdict(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ class StepTimes(msgspec.Struct, frozen=True):
     Attributes:
         weight: of all observations; ``calls``, ``seconds`` are weighted sums, ``squares`` that of
             calls squared and ``products`` that of calls times seconds.
+        most_calls: of one observation.
     """
 
     weight: float = 0.0
@@ -26,21 +27,25 @@ class StepTimes(msgspec.Struct, frozen=True):
     seconds: float = 0.0
     squares: float = 0.0
     products: float = 0.0
+    most_calls: float = 0.0
 
-    def observed(self, calls: float, units_per_s: float) -> "StepTimes":
+    def observed(self, calls: float, seconds: float) -> "StepTimes":
         """Returns the fit after some time with so much work done.
+
+        The two are measured apart. The number of calls is sampled, so it has an error; seconds that
+        were made of it would have the same error, and the line would take it for a slope.
 
         Args:
             calls: that ran at once, in the mean; above 0.
-            units_per_s: what all of them did together; above 0.
+            seconds: that a call took for each unit of its work; above 0.
         """
-        seconds = calls / units_per_s
         return StepTimes(
             DECAY * self.weight + 1,
             DECAY * self.calls + calls,
             DECAY * self.seconds + seconds,
             DECAY * self.squares + calls * calls,
             DECAY * self.products + calls * seconds,
+            max(self.most_calls, calls),
         )
 
     def profile(self, cap: int) -> BatchProfile | None:
