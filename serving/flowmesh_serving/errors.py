@@ -133,6 +133,16 @@ def has_stages(service: str) -> OpenAiError:
     )
 
 
+def no_priorities(service: str) -> OpenAiError:
+    """Returns the error of a priority that would not be honoured."""
+    return OpenAiError(
+        f"The service {service} has stages, which have no priorities: leave the header"
+        " X-Flowmesh-Priority out.",
+        param="X-Flowmesh-Priority",
+        code="unsupported_parameter",
+    )
+
+
 def unknown_service(service: str) -> OpenAiError:
     """Returns the error of a service that does not exist for the caller, or has no stages."""
     return OpenAiError(

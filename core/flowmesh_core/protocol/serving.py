@@ -230,7 +230,8 @@ class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
         tenant: the caller's namespace.
         seed: used where the body has none.
         cache_salt: separates prefix caches; set by the hub.
-        priority: higher first, above every attempt; set by the hub.
+        priority: from a router, that of the request among those of its tenant at its service
+            (``RequestPriority``); to a host, one above every attempt, the same for all calls.
         tool_parser: vLLM's parser of the model's tool calls; empty for none.
     """
 

@@ -14,6 +14,7 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.prompt_texts import prompt_texts
 from flowmesh_core.openai.request import CHAT, OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import OK, ServiceCall
+from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.serving.route.prefix_affinity import prefix_key
 from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls
@@ -34,7 +35,7 @@ from flowmesh_serving.http.idempotent_replies import IdempotentReplies
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingRequest
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
-from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
+from flowmesh_serving.http.request_headers import caller_of, priority, seed, timeout_s
 from flowmesh_serving.http.whole_response import WholeResponse, json_response, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
@@ -150,8 +151,9 @@ class OpenAiEndpoints:
             if answered is not None:
                 return answered
             metrics = self._metrics.of_service(caller.service.service)
+            ranked = priority(request.headers)
             with (
-                self._in_flight.slot(caller),
+                self._in_flight.slot(caller, ranked) as place,
                 self._connections.busy(request.connection),
                 metrics.track_in_flight(),
             ):
@@ -163,8 +165,9 @@ class OpenAiEndpoints:
                     if turn.reply is not None:
                         outcome = OK
                         return turn.reply
-                    call = self._call(request, checked, caller, within_s - turn.waited_s)
-                    record = self._begin(call, caller)
+                    left_s = within_s - turn.waited_s
+                    call = self._call(request, checked, caller, left_s, ranked)
+                    record = place.record = self._begin(call, caller)
                     answering = CallAnswer(
                         by_aiohttp,
                         self._calls,
@@ -246,7 +249,12 @@ class OpenAiEndpoints:
         return checked, data
 
     def _call(
-        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller, within_s: float
+        self,
+        request: IncomingRequest,
+        checked: OpenAiRequest,
+        caller: Caller,
+        within_s: float,
+        ranked: RequestPriority,
     ) -> ServiceCall:
         return ServiceCall(
             call_id=new_call_id(),
@@ -258,6 +266,7 @@ class OpenAiEndpoints:
             budget_ms=max(0, int(within_s * _MS)),
             tenant=caller.namespace,
             seed=seed(request.headers, caller),
+            priority=ranked,
             tool_parser=caller.service.tool_parser,
         )
 
