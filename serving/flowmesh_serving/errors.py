@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_core.catalog.adapter_ports import adapted_model
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import EMBEDDINGS
@@ -86,6 +87,18 @@ def unknown_model(model: str) -> OpenAiError:
     """Returns the error of a model that does not exist for the caller."""
     return OpenAiError(
         f"The model '{model[:80]}' does not exist or you do not have access to it.",
+        param="model",
+        code="model_not_found",
+        status=404,
+    )
+
+
+def unknown_adapter(model: str, name: str, adapters: Collection[str]) -> OpenAiError:
+    """Returns the error of an adapter that the service does not have."""
+    listed = ", ".join(adapted_model(model, one) for one in adapters)
+    has = f"the service has {listed}" if adapters else "the service has none"
+    return OpenAiError(
+        f"The model '{model}' has no adapter '{name[:80]}': {has}, and '{model}' without one.",
         param="model",
         code="model_not_found",
         status=404,

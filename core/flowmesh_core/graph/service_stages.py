@@ -60,6 +60,10 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         _check_token_targets(spec, report)
         return None
     found = _Problems(report)
+    for name, component in spec.components.items():
+        if component.adapters:
+            text = "stages choose no adapters: write one into the model with model.merge"
+            found.add(("spec", "components", name, "adapters"), text)
     _check_token_targets(spec, found.add)
     stages: dict[str, Stage] = {}
     needs: dict[str, list[str]] = {}

@@ -72,6 +72,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         chat: of a service with stages that is offered as a chat model; None for others.
         ttft_s: when the first event of a streamed answer is late; 0 for no target.
         tpot_s: when a further token of a streamed answer is late, in the mean; 0 for no target.
+        adapters: names of LoRA adapters that requests may choose by ``MODEL:NAME``.
     """
 
     service: str
@@ -94,6 +95,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     chat: ChatFields | None = None
     ttft_s: float = 0.0
     tpot_s: float = 0.0
+    adapters: tuple[str, ...] = ()
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

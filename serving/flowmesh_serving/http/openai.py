@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
+from flowmesh_core.catalog.adapter_ports import adapted_model, split_model
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.prompt_texts import prompt_texts
@@ -27,6 +28,7 @@ from flowmesh_serving.errors import (
     outcome_of,
     response_of,
     unauthorized,
+    unknown_adapter,
     unknown_model,
 )
 from flowmesh_serving.http.call_answer import CallAnswer
@@ -105,19 +107,21 @@ class OpenAiEndpoints:
             callers = await self._callers(request)
         except OpenAiError as error:
             return response_of(error)
-        return json_response({"object": "list", "data": [self._model(c) for c in callers]})
+        models = [model for c in callers for model in self._models(c)]
+        return json_response({"object": "list", "data": models})
 
     async def model(self, request: web.Request) -> web.Response:
         """Shows one model."""
         try:
             name = request.match_info["model"]
             callers = await self._callers(request)
-            caller = next((c for c in callers if c.service.model == name), None)
-            if caller is None:
+            models = (model for c in callers for model in self._models(c))
+            found = next((model for model in models if model["id"] == name), None)
+            if found is None:
                 raise unknown_model(name)
         except OpenAiError as error:
             return response_of(error)
-        return json_response(self._model(caller))
+        return json_response(found)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
@@ -240,8 +244,7 @@ class OpenAiEndpoints:
                 f"The request's body is not a JSON object: {e}", code="invalid_json"
             ) from None
         checked = check_request(request.path, body)
-        if checked.model != caller.service.model:
-            raise unknown_model(checked.model)
+        _adapter(checked.model, caller)
         if caller.service.graph is not None:
             raise has_stages(caller.service.service)
         if _may_call_tools(checked) and not caller.service.tool_parser:
@@ -267,6 +270,7 @@ class OpenAiEndpoints:
             tenant=caller.namespace,
             seed=seed(request.headers, caller),
             priority=ranked,
+            adapter=_adapter(checked.model, caller),
             tool_parser=caller.service.tool_parser,
         )
 
@@ -274,17 +278,47 @@ class OpenAiEndpoints:
         """Returns the key of a prompt's beginning; empty where one replica is all there is."""
         if self._calls.replicas.count(caller.service.service) <= 1:
             return ""
-        return prefix_key(caller.namespace, prompt_texts(checked))
+        adapter = _adapter(checked.model, caller)
+        salt = f"{caller.namespace}/{adapter}" if adapter else caller.namespace
+        return prefix_key(salt, prompt_texts(checked))
 
-    def _model(self, caller: Caller) -> dict[str, object]:
-        service = caller.service
-        return {
+    def _models(self, caller: Caller) -> list[dict[str, object]]:
+        """Returns the model of a service, and those that its adapters make of it."""
+        service, replicas = caller.service, self._calls.replicas
+        model: dict[str, object] = {
             "id": service.model,
             "object": "model",
             "created": int(service.created_s),
             "owned_by": service.service.partition("/")[0],
-            "ready_replicas": self._calls.replicas.count(service.service),
+            "ready_replicas": replicas.count(service.service),
         }
+        adapted = [
+            {
+                **model,
+                "id": adapted_model(service.model, name),
+                "parent": service.model,
+                "ready_replicas": replicas.count_with(service.service, name),
+            }
+            for name in service.adapters
+        ]
+        return [model, *adapted]
+
+
+def _adapter(name: str, caller: Caller) -> str:
+    """Returns the adapter that a request's name of the model chooses; empty for none.
+
+    Raises:
+        OpenAiError: the caller's service does not have this model, or this adapter.
+    """
+    service = caller.service
+    if name == service.model:
+        return ""
+    model, adapter = split_model(name)
+    if model != service.model:
+        raise unknown_model(name)
+    if adapter not in service.adapters:
+        raise unknown_adapter(model, adapter, service.adapters)
+    return adapter
 
 
 def _may_call_tools(request: OpenAiRequest) -> bool:

@@ -66,7 +66,7 @@ class RequestRecord:
 
     @property
     def can_be_shed(self) -> bool:
-        """Whether its client can still be told so: no answer has begun or is settled."""
+        """Whether its client can still get an error: no answer has begun or is settled."""
         return self.abort is not None and not self.has_begun
 
     def _end_early(self, error: OpenAiError) -> None:

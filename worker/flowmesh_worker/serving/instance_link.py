@@ -90,6 +90,7 @@ class InstanceLink:
     Attributes:
         is_lost: whether its host has ended.
         paths: those of OpenAI's API that its engine answers.
+        adapters: names of the adapters that it has loaded.
         profiles: what its host has measured, by component.
     """
 
@@ -102,6 +103,7 @@ class InstanceLink:
         self._loop = asyncio.get_running_loop()
         self.is_lost = False
         self.paths: tuple[str, ...] = ()
+        self.adapters: tuple[str, ...] = ()
         self.profiles: dict[str, ComponentProfile] = {}
         self._engine_max = 0
         self._wanted = 1
@@ -289,6 +291,7 @@ class InstanceLink:
                 self._changed()
             case CallHostHello():
                 self.paths, self._engine_max = message.paths, message.calls_max
+                self.adapters = message.adapters
                 self._ready.set()
 
     def _end(self, message: CallEnded | CallRefused) -> None:

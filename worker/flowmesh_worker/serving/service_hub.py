@@ -391,6 +391,7 @@ def _load(replica: _Replica) -> ReplicaLoad:
         instance.running,
         instance.queued,
         admitted.component,
+        adapters=instance.adapters,
     )
     profile = instance.profiles.get(admitted.component)
     if profile is not None:
