@@ -9,6 +9,7 @@ generated: nothing of that action is published.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from flowmesh_core.catalog.adapter_ports import adapter_names
@@ -27,7 +28,7 @@ from flowmesh_worker.engine_api import (
 )
 from flowmesh_worker.engines.errors import unplaceable
 from flowmesh_worker.engines.json_schemas import JsonSchema
-from flowmesh_worker.engines.llm.adapters import ADAPTER
+from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.completion_columns import CompletionColumns
 from flowmesh_worker.engines.llm.sampling_run import SampledBatch, draw
@@ -79,6 +80,7 @@ class LlmGenerate(SleepsWithBackend):
         facts = await asyncio.to_thread(read_facts, components["model"].path)
         adapters = {n: components[p] for n, p in adapter_names(components).items()}
         if adapters:
+            await asyncio.to_thread(_check_adapters, facts.path, adapters)
             settings = replace(settings, mixed=settings.mixed | {ADAPTER})
         backend = await start_backend(facts, settings)
         self._backend = backend
@@ -135,6 +137,13 @@ class LlmGenerate(SleepsWithBackend):
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
+
+
+def _check_adapters(model: Path, adapters: Mapping[str, TreeInput]) -> None:
+    """Refuses adapters that vLLM would serve wrongly, before the model is loaded."""
+    targets = LoraTargets.of_model(model)
+    for adapter in adapters.values():
+        targets.check(adapter.path)
 
 
 def _require(schema: JsonSchema, drawn: SampledBatch) -> None:
