@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from flowmesh_core.catalog.adapter_ports import adapted_model
 from flowmesh_core.errors import FlowMeshError
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.request import EMBEDDINGS
@@ -92,6 +93,18 @@ def unknown_model(model: str) -> OpenAiError:
     )
 
 
+def unknown_adapter(model: str, name: str, adapters: Collection[str]) -> OpenAiError:
+    """Returns the error of an adapter that the service does not have."""
+    listed = ", ".join(adapted_model(model, one) for one in adapters)
+    has = f"the service has {listed}" if adapters else "the service has none"
+    return OpenAiError(
+        f"The model '{model}' has no adapter '{name[:80]}': {has}, and '{model}' without one.",
+        param="model",
+        code="model_not_found",
+        status=404,
+    )
+
+
 def path_not_served(path: str, model: str, served: Collection[str]) -> OpenAiError:
     """Returns the error of a model that answers other endpoints."""
     option, uses = " --embeddings", "llm.embed` with `implementation: vllm, pooling: auto"
@@ -130,6 +143,16 @@ def has_stages(service: str) -> OpenAiError:
         param="model",
         code="model_not_found",
         status=404,
+    )
+
+
+def no_priorities(service: str) -> OpenAiError:
+    """Returns the error of a priority that would not be honoured."""
+    return OpenAiError(
+        f"The service {service} has stages, which have no priorities: leave the header"
+        " X-Flowmesh-Priority out.",
+        param="X-Flowmesh-Priority",
+        code="unsupported_parameter",
     )
 
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from flowmesh_core.catalog.adapter_ports import split_model
 from flowmesh_core.protocol.router_services import (
     RouterServices,
     ServiceEntry,
@@ -77,6 +78,11 @@ class ServiceTable:
     def models_of(self, namespace: str) -> Mapping[str, ServiceEntry]:
         """Returns the services of a namespace by their model in OpenAI's API."""
         return self._models.get(namespace, {})
+
+    def offering(self, namespace: str, name: str) -> ServiceEntry | None:
+        """Returns the service of a namespace that has a model, or a model with an adapter."""
+        models = self.models_of(namespace)
+        return models.get(name) or models.get(split_model(name)[0])
 
     def entry(self, service: str) -> ServiceEntry | None:
         """Returns a service; None where there is none of that name."""

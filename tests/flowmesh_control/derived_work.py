@@ -135,7 +135,7 @@ async def upload(there: Place, rows: bytes, namespace: str = "team-a") -> dict[s
 
 
 async def upload_model(
-    there: Place, namespace: str = "team-a", values: bytes = b"base"
+    there: Place, namespace: str = "team-a", values: bytes = b"base", kind: str = "model"
 ) -> dict[str, Any]:
     header = b'{"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
     weights = struct.pack("<Q", len(header)) + header + values
@@ -144,7 +144,7 @@ async def upload_model(
         info = tarfile.TarInfo("model.safetensors")
         info.size = len(weights)
         tar.addfile(info, io.BytesIO(weights))
-    path = f"/v1/trees?namespace={namespace}&kind=model"
+    path = f"/v1/trees?namespace={namespace}&kind={kind}"
     status, answer = await ask(there, "POST", path, data=packed.getvalue())
     assert status == 201, answer
     return dict(orjson.loads(answer))

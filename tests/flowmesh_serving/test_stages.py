@@ -271,8 +271,10 @@ async def test_wrong_requests_have_the_routers_errors(tmp_path: Path) -> None:
         assert (status, body["error"]["code"]) == (400, "invalid_json")
         status, body = await stack.ask({"q": "x" * 2000})
         assert (status, body["error"]["code"]) == (413, "request_too_large")
+        status, body = await stack.ask({"q": "x"}, **{"X-Flowmesh-Priority": "high"})
+        assert (status, body["error"]["param"]) == (400, "X-Flowmesh-Priority")
         report = stack.stack.router._metrics.counts()[SERVICE].report(SERVICE, ())
-        assert (report.came, report.invalid, report.refused) == (3, 3, 0)
+        assert (report.came, report.invalid, report.refused) == (4, 4, 0)
         other = f"{stack.stack.router.url}/v1/services/team-a/other:invoke"
         async with stack.session.post(other, json={"q": "x"}) as response:
             assert response.status == 404

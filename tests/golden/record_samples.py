@@ -465,6 +465,7 @@ _ENTRY = ServiceEntry(
     chat=ChatFields(question="question", answer="text"),
     ttft_s=1.5,
     tpot_s=0.05,
+    adapters=("german",),
 )
 _COMPONENT = ComponentPlan(
     name="llm",

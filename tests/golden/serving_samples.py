@@ -19,6 +19,7 @@ _LOAD = serving.ReplicaLoad(
     sizes=(1, 2),
     seconds=(0.5, 0.75),
     cap=4,
+    adapters=("german",),
 )
 GRAPH = ServiceGraph(
     stages=(
@@ -59,6 +60,7 @@ _CALL = serving.ServiceCall(
     cache_salt="salt",
     priority=6,
     tool_parser="hermes",
+    adapter="german",
 )
 TO_ROUTER: dict[str, Any] = {
     "hub hello": serving.HubHello(
@@ -167,7 +169,9 @@ TO_CALL_HOST: dict[str, Any] = {
     "token targets": serving.TokenTargets(ttft_s=1.5, tpot_s=0.05),
 }
 FROM_CALL_HOST: dict[str, Any] = {
-    "host hello": serving.CallHostHello(paths=("/v1/completions",), calls_max=64),
+    "host hello": serving.CallHostHello(
+        paths=("/v1/completions",), calls_max=64, adapters=("german",)
+    ),
     "calls within targets": serving.CallsWithinTargets(calls=12),
     "component profiles": serving.ComponentProfiles(
         profiles=(

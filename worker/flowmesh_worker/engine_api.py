@@ -376,6 +376,7 @@ class ServingCall:
         priority: higher first, above every attempt.
         seed: used where the body has none.
         tool_parser: vLLM's parser of the model's tool calls; empty for none.
+        adapter: name of an adapter that the instance has loaded; empty for the model alone.
     """
 
     call_id: str
@@ -386,6 +387,7 @@ class ServingCall:
     priority: int = 0
     seed: int = 0
     tool_parser: str = ""
+    adapter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,7 +430,8 @@ class Serves(Protocol):
 
         Raises:
             AttemptError: of kind host-crashed for the instance; every other error is the call's.
-            CallRefusedError: its first token would come later than the engine's target.
+            CallRefusedError: its first token would come later than the engine's target, or the
+                instance does not have the adapter.
         """
         ...
 
@@ -443,6 +446,13 @@ class Serves(Protocol):
             AttemptError: as ``answer``; ``CallRefusedError`` comes before anything else.
         """
         ...
+
+
+class HasAdapters(Protocol):
+    """A further face of ``Serves``: an engine that has loaded adapters for its calls."""
+
+    adapters: tuple[str, ...]
+    """Their names."""
 
 
 class KeepsTokenTargets(Protocol):

@@ -38,6 +38,15 @@ def serve(
     tool_parser: Annotated[
         str, typer.Option("--tool-parser", help="Parser of the models' tool calls, by vLLM's name.")
     ] = "",
+    adapter: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--adapter",
+            metavar="NAME=PATH_OR_OUTPUT",
+            help="Add a LoRA adapter, which requests choose by MODEL:NAME: a folder, such as"
+            " ./german, or WORKFLOW/OUTPUT. Repeatable.",
+        ),
+    ] = None,
     workers: Annotated[int, typer.Option("--workers", min=1, help="Number of local workers.")] = 1,
     port: Annotated[int, typer.Option("--port", help="Port for clients, 0 for any.")] = 0,
     state_dir: StateDirOption = None,
@@ -48,7 +57,9 @@ def serve(
     from flowmesh_cli.verbs.service_offers import ServeOptions  # noqa: PLC0415
 
     run(
-        ServeOptions(tuple(models), namespace, dtype, embeddings, tool_parser),
+        ServeOptions(
+            tuple(models), namespace, dtype, embeddings, tool_parser, tuple(adapter or ())
+        ),
         workers=workers,
         port=port,
         state_dir=state_dir,

@@ -16,6 +16,7 @@ from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.local.router import Endpoint, endpoint
 from flowmesh_cli.terminal import Terminal
+from flowmesh_core.catalog.adapter_ports import split_model
 
 _OK, _UNAVAILABLE = 200, 503
 _WAITS = "`fmesh services list` shows what it waits for"
@@ -92,7 +93,7 @@ def request_of(found: Endpoint, model: str, text: str, options: dict[str, Any]) 
     Raises:
         CliError: it is not served, or is a service with stages and the text is not an object.
     """
-    token = found.tokens.get(model)
+    token = found.tokens.get(model) or found.tokens.get(split_model(model)[0])
     if token is None:
         raise CliError(
             f"{model!r} is not served from this folder: {', '.join(found.tokens)} is",

@@ -28,6 +28,7 @@ from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.preflight import refuse_services_that_no_worker_here_can_run
 from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
+from flowmesh_core.catalog.adapter_ports import adapted_model
 from flowmesh_sdk.local_inputs import upload
 
 _POLL_S = 0.5
@@ -157,6 +158,8 @@ class _Serving:
                 self._terminal.text(f"url       {found.invoke[model]}")
             if model not in found.invoke or offer.entry.chat is not None:
                 self._terminal.text(f"model     {model}")
+                for name in offer.entry.adapters:
+                    self._terminal.text(f"adapter   {adapted_model(model, name)}")
                 self._terminal.text(f"base_url  {found.url}")
             self._terminal.text(f"api_key   {token}")
             self._terminal.text(

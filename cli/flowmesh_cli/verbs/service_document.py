@@ -1,11 +1,13 @@
 """The service that ``fmesh serve`` applies for one model."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.verbs.service_adapters import OPTION, ServedAdapter
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.service_plan import compile_service
@@ -25,7 +27,12 @@ _OPTIONS: dict[tuple[str | int, ...], str] = {
 
 
 def service_document(
-    model: str, namespace: str, *, dtype: str = "", embeddings: bool = False
+    model: str,
+    namespace: str,
+    *,
+    dtype: str = "",
+    embeddings: bool = False,
+    adapters: Sequence[ServedAdapter] = (),
 ) -> dict[str, Any]:
     """Returns the service of one model.
 
@@ -34,6 +41,7 @@ def service_document(
         namespace: of the service.
         dtype: to load the model in; empty for the engine's default.
         embeddings: whether it answers embeddings, in place of chats and completions.
+        adapters: that requests may choose.
     """
     options: dict[str, Any] = {"dtype": dtype} if dtype else {}
     if embeddings:
@@ -44,12 +52,14 @@ def service_document(
     }
     if options:
         component["with"] = options
+    if adapters:
+        component["adapters"] = {one.name: f"inputs.{one.input}" for one in adapters}
     return {
         "apiVersion": "flowmesh.dev/v1alpha1",
         "kind": "FlowMeshService",
         "metadata": {"name": service_name(model), "namespace": namespace},
         "spec": {
-            "inputs": {INPUT: {"model": model}},
+            "inputs": {INPUT: {"model": model}, **{one.input: one.spec for one in adapters}},
             "components": {"llm": component},
             "openai": {"model": model_name(model)},
         },
@@ -85,7 +95,10 @@ def refuse_problems(model: str, document: dict[str, Any]) -> None:
         compile_service(service, load_catalog(), validate_only=True)
     except SpecError as error:
         problem = error.problems[0]
-        where = _OPTIONS.get(path_keys(problem.path)[-1:], model)
+        keys = path_keys(problem.path)
+        where = _OPTIONS.get(keys[-1:], model)
+        if any(str(key).startswith("adapter") for key in keys):
+            where = OPTION
         raise CliError(problem.message, ExitCode.USAGE, where=where) from error
 
 

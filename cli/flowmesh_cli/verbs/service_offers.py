@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+from flowmesh_cli.errors import CliError
+from flowmesh_cli.exit_codes import ExitCode
+from flowmesh_cli.verbs.service_adapters import OPTION, ServedAdapter, read_adapters
 from flowmesh_cli.verbs.service_document import (
     INPUT,
     model_name,
@@ -36,6 +39,7 @@ class ServeOptions:
         dtype: to load the models in; empty for the engine's default.
         embeddings: whether the models answer embeddings, in place of chats and completions.
         tool_parser: vLLM's parser of the models' tool calls; empty for none.
+        adapters: of the one model, each as ``NAME=PATH_OR_OUTPUT``.
     """
 
     models: tuple[str, ...]
@@ -43,6 +47,7 @@ class ServeOptions:
     dtype: str = ""
     embeddings: bool = False
     tool_parser: str = ""
+    adapters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +83,42 @@ def offers_of(chosen: ServeOptions) -> list[ServiceOffer]:
     """Returns the services, in the order in which they were named.
 
     Raises:
-        CliError: a file cannot be read or is not a service, or a model cannot be served.
+        CliError: a file cannot be read or is not a service, or a model or an adapter cannot be
+            served.
     """
+    adapters = read_adapters(chosen.adapters, chosen.models)
+    if adapters and is_service_file(chosen.models[0]):
+        raise CliError(
+            "adapters of a service are in its file",
+            ExitCode.USAGE,
+            where=OPTION,
+            remedy="write them in `adapters` of its component",
+        )
     require_models(tuple(m for m in chosen.models if not is_service_file(m)))
     return [
-        _of_file(given, chosen) if is_service_file(given) else _of_model(given, chosen)
+        _of_file(given, chosen) if is_service_file(given) else _of_model(given, chosen, adapters)
         for given in chosen.models
     ]
 
 
-def _of_model(model: str, chosen: ServeOptions) -> ServiceOffer:
+def _of_model(
+    model: str, chosen: ServeOptions, adapters: tuple[ServedAdapter, ...]
+) -> ServiceOffer:
     namespace = chosen.namespace or _DEFAULT_NAMESPACE
     name = model_name(model)
-    document = service_document(model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings)
+    document = service_document(
+        model, namespace, dtype=chosen.dtype, embeddings=chosen.embeddings, adapters=adapters
+    )
     refuse_problems(model, document)
-    entry = ServiceEntry(f"{namespace}/{service_name(model)}", name, tool_parser=chosen.tool_parser)
-    uploads: tuple[InputUpload, ...] = ()
+    entry = ServiceEntry(
+        f"{namespace}/{service_name(model)}",
+        name,
+        tool_parser=chosen.tool_parser,
+        adapters=tuple(one.name for one in adapters),
+    )
+    uploads = tuple(filter(None, (one.upload() for one in adapters)))
     if is_local(model):
-        uploads = (InputUpload(INPUT, "model", local_path(model, Path.cwd())),)
+        uploads = (InputUpload(INPUT, "model", local_path(model, Path.cwd())), *uploads)
     if chosen.embeddings:
         return ServiceOffer(
             document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, uploads

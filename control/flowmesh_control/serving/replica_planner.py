@@ -37,6 +37,7 @@ from flowmesh_control.serving.service_slo import (
     requests_of,
 )
 from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.catalog.adapter_ports import adapter_contents
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract
 from flowmesh_core.errors import FlowMeshError
@@ -347,7 +348,8 @@ class ReplicaPlanner:
         contract: EngineContract,
     ) -> ComponentDemand:
         step = component.plan.step
-        info = signature_info(step, contract, component.models)
+        adapters = adapter_contents({p: a.digest for p, a in component.models.items()})
+        info = signature_info(step, contract, component.models, adapters)
         memory_mib = max(
             info.requirement.memory_mib, self._state.learned.reserve_mib(info.signature)
         )

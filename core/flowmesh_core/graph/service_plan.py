@@ -14,12 +14,13 @@ from flowmesh_core.catalog.engine_settings import settings_problems
 from flowmesh_core.catalog.identity_fields import WITH_FIELDS, identity_field
 from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
+from flowmesh_core.graph.component_inputs import adapter_edges, loaded_edges
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
 from flowmesh_core.graph.engine_stages import CheckCall
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
-from flowmesh_core.graph.plan import Edge, Plan, Source, StepPlan
+from flowmesh_core.graph.plan import Plan, Source, StepPlan
 from flowmesh_core.graph.published_inputs import read_outputs, refuse_config_maps
 from flowmesh_core.graph.python_components import component_hosts, python_component
 from flowmesh_core.graph.service_groups import replica_bounds
@@ -33,7 +34,6 @@ from flowmesh_core.stages.expected_arrivals import ExpectedArrivals
 from flowmesh_core.stages.service_graph import ServiceGraph
 from flowmesh_core.stages.stage_calls import EMBED
 
-_INPUTS = "inputs."
 _IMPLEMENTATION, _VLLM = "implementation", "vllm"
 
 
@@ -128,40 +128,14 @@ def _component(scope: CompileContext, name: str, spec: ComponentSpec) -> Compone
         implementation=contract.implementation,
         params=params,
         fields=fields,
-        edges=_edges(scope, contract, spec, keys),
+        edges=(
+            *loaded_edges(scope, contract, spec, keys),
+            *adapter_edges(scope, contract, spec, keys),
+        ),
         resources=resources_of(spec.resources),
         minor=needed_minor(contract, params, fields),
     )
     return ComponentPlan(name, step, *replica_bounds(spec), spec.calls_max, spec.affinity or "")
-
-
-def _edges(
-    scope: CompileContext, contract: EngineContract, spec: ComponentSpec, keys: Keys
-) -> tuple[Edge, ...]:
-    """Returns where the models that the engine loads come from."""
-    ports = {p.name: p for p in contract.inputs if p.is_loaded}
-    if not ports:
-        scope.report((*keys, "uses"), f"{contract.name} loads no model, so nothing stays loaded")
-    found = []
-    for port_name, source in spec.inputs.items():
-        port, where = ports.get(port_name), (*keys, "inputs", port_name)
-        if port is None:
-            hint = did_you_mean(port_name, ports)
-            scope.report(where, f"{contract.name} loads no {port_name!r}{hint}")
-            continue
-        name = source.removeprefix(_INPUTS)
-        if not source.startswith(_INPUTS) or name not in scope.inputs:
-            hint = did_you_mean(name, scope.inputs)
-            scope.report(where, f"{source!r} is not an input: expected inputs.NAME{hint}")
-            continue
-        entry = scope.inputs[name]
-        if entry is not None and entry.kind != port.kind:
-            scope.report(where, f"{source} is a {entry.kind}: expected a {port.kind}")
-        elif entry is not None:
-            found.append(Edge(port_name, entry.kind, (entry.source,)))
-    for missing in [n for n, p in ports.items() if p.required and n not in spec.inputs]:
-        scope.report((*keys, "inputs"), f"{contract.name} needs the input {missing!r}")
-    return tuple(found)
 
 
 def _given(

@@ -57,14 +57,10 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
         refuse_keys(spec, report)
         refuse_chat(spec, report)
         _check_token_targets(spec, report)
-        if spec.slo.scale is not None:
-            text = (
-                "scale is for a service with stages: expected latency, since the time of one call"
-                " of a model is that of its answer's length"
-            )
-            report(("spec", "slo", "scale"), text)
+        _refuse_scale(spec, report)
         return None
     found = _Problems(report)
+    _refuse_adapters(spec, found.add)
     _check_token_targets(spec, found.add)
     stages: dict[str, Stage] = {}
     needs: dict[str, list[str]] = {}
@@ -113,6 +109,22 @@ def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
         elif component.uses == TOPK:
             text = f"{TOPK} answers stages only: add stages and a reply"
             report(("spec", "components", name, "uses"), text)
+
+
+def _refuse_scale(spec: ServiceSpec, report: Report) -> None:
+    if spec.slo.scale is not None:
+        text = (
+            "scale is for a service with stages: expected latency, since the time of one call"
+            " of a model is that of its answer's length"
+        )
+        report(("spec", "slo", "scale"), text)
+
+
+def _refuse_adapters(spec: ServiceSpec, report: Report) -> None:
+    for name, component in spec.components.items():
+        if component.adapters:
+            text = "stages choose no adapters: write one into the model with model.merge"
+            report(("spec", "components", name, "adapters"), text)
 
 
 def _check_token_targets(spec: ServiceSpec, report: Report) -> None:

@@ -74,6 +74,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
         tpot_s: when a further token of a streamed answer is late, in the mean; 0 for no target.
         slo_scale: ``slo_s`` is so many times a request alone, and 0 before that is measured; 0
             where it is a time of its own.
+        adapters: names of LoRA adapters that requests may choose by ``MODEL:NAME``.
     """
 
     service: str
@@ -97,6 +98,7 @@ class ServiceEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     ttft_s: float = 0.0
     tpot_s: float = 0.0
     slo_scale: float = 0.0
+    adapters: tuple[str, ...] = ()
 
 
 class RouterServices(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -74,6 +74,7 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
         seconds: of a batch, or of a call of such an engine, for each of them.
         cap: the largest batch that is formed, or calls of such an engine that run at once; 0 for an
             engine that generates tokens, or is not measured yet.
+        adapters: names of the adapters that its engine has loaded.
     """
 
     replica_id: str
@@ -86,6 +87,7 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
     sizes: tuple[int, ...] = ()
     seconds: tuple[float, ...] = ()
     cap: int = 0
+    adapters: tuple[str, ...] = ()
 
 
 class CallTimes(msgspec.Struct, array_like=True):
@@ -192,10 +194,12 @@ class CallHostHello(msgspec.Struct, frozen=True, array_like=True, tag="host-hell
     Attributes:
         paths: those of OpenAI's API that its engine answers; none if it answers no calls.
         calls_max: calls that run at once.
+        adapters: names of the adapters that its engine has loaded.
     """
 
     paths: tuple[str, ...]
     calls_max: int
+    adapters: tuple[str, ...] = ()
 
 
 class CallsWithinTargets(msgspec.Struct, frozen=True, array_like=True, tag="calls-within"):
@@ -230,8 +234,10 @@ class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
         tenant: the caller's namespace.
         seed: used where the body has none.
         cache_salt: separates prefix caches; set by the hub.
-        priority: higher first, above every attempt; set by the hub.
+        priority: from a router, that of the request among those of its tenant at its service
+            (``RequestPriority``); to a host, one above every attempt, the same for all calls.
         tool_parser: vLLM's parser of the model's tool calls; empty for none.
+        adapter: name of the adapter that answers; empty for the model alone.
     """
 
     call_id: str
@@ -246,6 +252,7 @@ class ServiceCall(msgspec.Struct, frozen=True, array_like=True, tag="call"):
     cache_salt: str = ""
     priority: int = 0
     tool_parser: str = ""
+    adapter: str = ""
 
 
 class Credit(msgspec.Struct, frozen=True, array_like=True, tag="credit"):

@@ -31,6 +31,7 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
             miss_rate=slo.miss_rate,
             ttft_s=seconds(slo.ttft) if slo.ttft else 0.0,
             tpot_s=seconds(slo.tpot) if slo.tpot else 0.0,
+            adapters=tuple(name for one in spec.components.values() for name in one.adapters),
         )
     return ServiceEntry(
         name,

@@ -18,6 +18,8 @@ REPLICAS_MAX = 64
 CALLS_MAX = 4096
 BATCH_MAX = 1024
 STAGES_MAX = 64
+ADAPTERS_MAX = 8
+"""As many as an engine applies in one step."""
 KEY_CHARS_MAX = 256
 CODE_CHARS_MAX = 256 * 1024
 RATE_MIN, RATE_MAX = 0.0001, 100_000
@@ -109,6 +111,12 @@ class ComponentSpec(SpecModel):
         default_factory=dict,
         description="Port of the engine to source, such as model: inputs.base.",
         max_length=16,
+    )
+    adapters: dict[Name, str] = Field(
+        default_factory=dict,
+        description="LoRA adapters on the model: name to source, such as german: inputs.german;"
+        " requests choose one by MODEL:NAME. Of a service without stages.",
+        max_length=ADAPTERS_MAX,
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,

@@ -195,6 +195,8 @@ class Calls:
             return replicas_full() if reply.reason == FULL else no_replica(call.model)
         if reply is not None:
             return lost_replica()
+        if call.adapter and not self.replicas.count_with(pending.service, call.adapter):
+            return no_replica(call.model)
         if served := self.replicas.paths(pending.service):
             return path_not_served(call.path, call.model, served)
         return no_replica(call.model)
@@ -214,7 +216,9 @@ class Calls:
 
     def _choose(self, pending: PendingCall, tried: Collection[str]) -> RoutedReplica | None:
         call, began_s = pending.call, time.perf_counter()
-        chosen = self.replicas.choose(pending.service, call.path, tried, call.call_id, pending.key)
+        chosen = self.replicas.choose(
+            pending.service, call.path, tried, call.call_id, pending.key, call.adapter
+        )
         self.route_times.observe(time.perf_counter() - began_s)
         return chosen
 

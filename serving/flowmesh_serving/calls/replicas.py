@@ -134,6 +134,10 @@ class ReplicaTable:
         """Returns how many replicas of a service take calls."""
         return len(self._by_service.get(service, {}))
 
+    def count_with(self, service: str, adapter: str) -> int:
+        """Returns how many replicas of a service have an adapter."""
+        return sum(adapter in r.load.adapters for r in self._by_service.get(service, {}).values())
+
     def places(self, service: str) -> int:
         """Returns how many calls the replicas of a service run at once."""
         found = self._places.get(service)
@@ -154,7 +158,13 @@ class ReplicaTable:
         return {path for r in replicas for path in r.candidate.paths}
 
     def choose(
-        self, service: str, path: str, tried: Collection[str], call_id: str, key: str
+        self,
+        service: str,
+        path: str,
+        tried: Collection[str],
+        call_id: str,
+        key: str,
+        adapter: str = "",
     ) -> RoutedReplica | None:
         """Returns the replica that gets a call; None if there is none.
 
@@ -164,8 +174,10 @@ class ReplicaTable:
             tried: replicas that have refused the call.
             call_id: spreads calls evenly among replicas that are equally loaded.
             key: calls with one key go to one replica while it has room; empty for none.
+            adapter: that the replica must have; empty for none.
         """
         replicas = self._by_service.get(service, {})
-        candidates = (r.candidate for r in replicas.values())
+        having = (r for r in replicas.values() if not adapter or adapter in r.load.adapters)
+        candidates = (r.candidate for r in having)
         found = choose_replica(candidates, path, tried, request=call_id, key=key)
         return None if found is None else replicas[found.replica_id]

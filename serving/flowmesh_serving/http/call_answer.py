@@ -80,6 +80,7 @@ class CallAnswer:
                 self._record.release = pending.release
             if isinstance(reply, CallEnded):
                 return self._whole(reply)
+            self._record.has_begun = True
             self._metrics.begin_stream(time.monotonic() - began_s)
             return await self._stream(pending, reply)
         finally:

@@ -1,13 +1,17 @@
 """The requests that have not ended, by service and namespace, and whether one more is taken.
 
-The decision is :func:`flowmesh_core.serving.route.admission.admit`; here are the counts.
+The decision is :func:`flowmesh_core.serving.route.admission.admit`; here are the counts. A request
+that is not taken may take the place of one of lower priority of its own namespace at its own
+service, so that no count changes.
 """
 
 import contextlib
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.serving.queue.call_queue import QUEUED_PER_RUNNING
+from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.serving.route.admission import (
     OnLate,
     ServiceLoad,
@@ -18,6 +22,7 @@ from flowmesh_core.serving.route.admission import (
 )
 from flowmesh_serving.calls.replicas import ReplicaTable
 from flowmesh_serving.errors import replicas_full, too_many_requests
+from flowmesh_serving.requests.request_record import RequestRecord
 from flowmesh_serving.service_table import Caller, ServiceTable
 
 _ENDLESS_S = float("inf")
@@ -48,6 +53,26 @@ class TenantCounts(dict[str, int]):
             self.pop(tenant, None)
 
 
+@dataclass(slots=True, eq=False)
+class Place:
+    """The place of a request among those in flight.
+
+    Attributes:
+        record: of the request, by which it can be shed; None for one that cannot be.
+        is_taken: whether another request has the place now.
+    """
+
+    caller: Caller
+    priority: RequestPriority
+    record: RequestRecord | None = None
+    is_taken: bool = False
+
+    @property
+    def can_be_shed(self) -> bool:
+        """Whether the request may be ended for one of higher priority."""
+        return self.record is not None and self.record.can_be_shed and not self.is_taken
+
+
 class InFlightRequests:
     """Counts the requests that have not ended."""
 
@@ -58,23 +83,53 @@ class InFlightRequests:
         self._replicas = replicas
         self._by_tenant = TenantCounts()
         self._by_service: dict[str, TenantCounts] = {}
+        self._places: dict[tuple[str, str], dict[Place, None]] = {}
 
     def of(self, service: str) -> TenantCounts:
         """Returns the requests of a service by namespace."""
         return self._by_service.get(service) or TenantCounts()
 
     @contextlib.contextmanager
-    def slot(self, caller: Caller) -> Iterator[None]:
+    def slot(
+        self, caller: Caller, priority: RequestPriority = RequestPriority.NORMAL
+    ) -> Iterator[Place]:
         """Counts a request of a caller during the block.
 
         Raises:
-            OpenAiError: as :meth:`enter`.
+            OpenAiError: as :meth:`enter`, and no request of lower priority can be shed for it.
         """
-        self.enter(caller)
+        place = Place(caller, priority)
         try:
-            yield
+            self.enter(caller)
+        except OpenAiError:
+            if not self._take_place(place):
+                raise
+        group = caller.service.service, caller.namespace
+        self._places.setdefault(group, {})[place] = None
+        try:
+            yield place
         finally:
-            self.leave(caller)
+            own = self._places[group]
+            del own[place]
+            if not own:
+                del self._places[group]
+            if not place.is_taken:
+                self.leave(caller)
+
+    def _take_place(self, place: Place) -> bool:
+        """Sheds a request for this one: of the lowest priority the newest, of the same group."""
+        group = place.caller.service.service, place.caller.namespace
+        lower = (
+            one
+            for one in reversed(self._places.get(group, {}))
+            if one.priority < place.priority and one.can_be_shed
+        )
+        shed = min(lower, key=lambda one: one.priority, default=None)
+        if shed is None or shed.record is None:
+            return False
+        shed.is_taken = True
+        shed.record.shed()
+        return True
 
     def enter(self, caller: Caller) -> None:
         """Counts a request of a caller until it leaves.

@@ -10,9 +10,14 @@ from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.protocol.serving import RunStages
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.calls.random_names import new_call_id
-from flowmesh_serving.errors import body_too_large, missing_field, unknown_service
+from flowmesh_serving.errors import (
+    body_too_large,
+    missing_field,
+    no_priorities,
+    unknown_service,
+)
 from flowmesh_serving.http.openai import HttpLimits
-from flowmesh_serving.http.request_headers import seed, timeout_s
+from flowmesh_serving.http.request_headers import PRIORITY_HEADER, seed, timeout_s
 from flowmesh_serving.service_table import Caller, ServiceTable
 from flowmesh_serving.stages.service_admission import ServiceAdmission
 from flowmesh_serving.stages.staged_requests import UNROUTED
@@ -63,7 +68,7 @@ class InvokeChecks:
         graph: LoadedGraph,
         waited_s: float = 0.0,
     ) -> None:
-        """Refuses a request whose reply would be late, or that takes another tenant's places.
+        """Refuses a request with a priority, one that would be late, or takes others' places.
 
         Args:
             headers: of the request.
@@ -74,6 +79,8 @@ class InvokeChecks:
         Raises:
             OpenAiError: it is refused.
         """
+        if PRIORITY_HEADER in headers:
+            raise no_priorities(caller.service.service)
         self._admission.check(caller, graph, self.budget_s(headers, caller) - waited_s)
 
     @staticmethod

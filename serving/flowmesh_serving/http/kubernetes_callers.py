@@ -83,7 +83,7 @@ class KubernetesCallers:
             return Caller(next(iter(models.values())), namespace)
         with self._reading(namespace):
             name = await self._model(request)
-        entry = models.get(name)
+        entry = self._services.offering(namespace, name)
         if entry is None:
             raise unknown_model(name)
         return Caller(entry, namespace)

@@ -9,11 +9,13 @@ from typing import Protocol
 import msgspec
 from aiohttp import web
 
+from flowmesh_core.catalog.adapter_ports import adapted_model, split_model
 from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.prompt_texts import prompt_texts
 from flowmesh_core.openai.request import CHAT, OpenAiRequest, check_request
 from flowmesh_core.protocol.serving import OK, ServiceCall
+from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.serving.route.prefix_affinity import prefix_key
 from flowmesh_serving.call_spans import CallSpans
 from flowmesh_serving.calls.calls import Calls
@@ -26,6 +28,7 @@ from flowmesh_serving.errors import (
     outcome_of,
     response_of,
     unauthorized,
+    unknown_adapter,
     unknown_model,
 )
 from flowmesh_serving.http.call_answer import CallAnswer
@@ -34,7 +37,7 @@ from flowmesh_serving.http.idempotent_replies import IdempotentReplies
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingRequest
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
-from flowmesh_serving.http.request_headers import caller_of, seed, timeout_s
+from flowmesh_serving.http.request_headers import caller_of, priority, seed, timeout_s
 from flowmesh_serving.http.whole_response import WholeResponse, json_response, refusal_of
 from flowmesh_serving.metrics import RouterMetrics
 from flowmesh_serving.requests.request_record import RequestRecord, cancellable
@@ -104,19 +107,21 @@ class OpenAiEndpoints:
             callers = await self._callers(request)
         except OpenAiError as error:
             return response_of(error)
-        return json_response({"object": "list", "data": [self._model(c) for c in callers]})
+        models = [model for c in callers for model in self._models(c)]
+        return json_response({"object": "list", "data": models})
 
     async def model(self, request: web.Request) -> web.Response:
         """Shows one model."""
         try:
             name = request.match_info["model"]
             callers = await self._callers(request)
-            caller = next((c for c in callers if c.service.model == name), None)
-            if caller is None:
+            models = (model for c in callers for model in self._models(c))
+            found = next((model for model in models if model["id"] == name), None)
+            if found is None:
                 raise unknown_model(name)
         except OpenAiError as error:
             return response_of(error)
-        return json_response(self._model(caller))
+        return json_response(found)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answers a chat, completions or embeddings request."""
@@ -150,8 +155,9 @@ class OpenAiEndpoints:
             if answered is not None:
                 return answered
             metrics = self._metrics.of_service(caller.service.service)
+            ranked = priority(request.headers)
             with (
-                self._in_flight.slot(caller),
+                self._in_flight.slot(caller, ranked) as place,
                 self._connections.busy(request.connection),
                 metrics.track_in_flight(),
             ):
@@ -163,8 +169,9 @@ class OpenAiEndpoints:
                     if turn.reply is not None:
                         outcome = OK
                         return turn.reply
-                    call = self._call(request, checked, caller, within_s - turn.waited_s)
-                    record = self._begin(call, caller)
+                    left_s = within_s - turn.waited_s
+                    call = self._call(request, checked, caller, left_s, ranked)
+                    record = place.record = self._begin(call, caller)
                     answering = CallAnswer(
                         by_aiohttp,
                         self._calls,
@@ -237,8 +244,7 @@ class OpenAiEndpoints:
                 f"The request's body is not a JSON object: {e}", code="invalid_json"
             ) from None
         checked = check_request(request.path, body)
-        if checked.model != caller.service.model:
-            raise unknown_model(checked.model)
+        _adapter(checked.model, caller)
         if caller.service.graph is not None:
             raise has_stages(caller.service.service)
         if _may_call_tools(checked) and not caller.service.tool_parser:
@@ -246,7 +252,12 @@ class OpenAiEndpoints:
         return checked, data
 
     def _call(
-        self, request: IncomingRequest, checked: OpenAiRequest, caller: Caller, within_s: float
+        self,
+        request: IncomingRequest,
+        checked: OpenAiRequest,
+        caller: Caller,
+        within_s: float,
+        ranked: RequestPriority,
     ) -> ServiceCall:
         return ServiceCall(
             call_id=new_call_id(),
@@ -258,6 +269,8 @@ class OpenAiEndpoints:
             budget_ms=max(0, int(within_s * _MS)),
             tenant=caller.namespace,
             seed=seed(request.headers, caller),
+            priority=ranked,
+            adapter=_adapter(checked.model, caller),
             tool_parser=caller.service.tool_parser,
         )
 
@@ -265,17 +278,47 @@ class OpenAiEndpoints:
         """Returns the key of a prompt's beginning; empty where one replica is all there is."""
         if self._calls.replicas.count(caller.service.service) <= 1:
             return ""
-        return prefix_key(caller.namespace, prompt_texts(checked))
+        adapter = _adapter(checked.model, caller)
+        salt = f"{caller.namespace}/{adapter}" if adapter else caller.namespace
+        return prefix_key(salt, prompt_texts(checked))
 
-    def _model(self, caller: Caller) -> dict[str, object]:
-        service = caller.service
-        return {
+    def _models(self, caller: Caller) -> list[dict[str, object]]:
+        """Returns the model of a service, and those that its adapters make of it."""
+        service, replicas = caller.service, self._calls.replicas
+        model: dict[str, object] = {
             "id": service.model,
             "object": "model",
             "created": int(service.created_s),
             "owned_by": service.service.partition("/")[0],
-            "ready_replicas": self._calls.replicas.count(service.service),
+            "ready_replicas": replicas.count(service.service),
         }
+        adapted = [
+            {
+                **model,
+                "id": adapted_model(service.model, name),
+                "parent": service.model,
+                "ready_replicas": replicas.count_with(service.service, name),
+            }
+            for name in service.adapters
+        ]
+        return [model, *adapted]
+
+
+def _adapter(name: str, caller: Caller) -> str:
+    """Returns the adapter that a request's name of the model chooses; empty for none.
+
+    Raises:
+        OpenAiError: the caller's service does not have this model, or this adapter.
+    """
+    service = caller.service
+    if name == service.model:
+        return ""
+    model, adapter = split_model(name)
+    if model != service.model:
+        raise unknown_model(name)
+    if adapter not in service.adapters:
+        raise unknown_adapter(model, adapter, service.adapters)
+    return adapter
 
 
 def _may_call_tools(request: OpenAiRequest) -> bool:

@@ -1,4 +1,4 @@
-"""What a request says in its headers: its token, its timeout, and the seed that a key gives it.
+"""What a request says in its headers: token, timeout, priority, and the seed that a key gives it.
 
 Headers are bytes of a client, and may be no text: what cannot be decoded stays as it was sent.
 """
@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from blake3 import blake3
 
 from flowmesh_core.openai.errors import invalid_value
+from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_serving.calls.random_names import new_seed
 from flowmesh_serving.service_table import Caller, ServiceTable
 
+PRIORITY_HEADER = "X-Flowmesh-Priority"
+_PRIORITIES = {one.name.lower(): one for one in RequestPriority}
 _BEARER = "Bearer "
 _SEED_TAG = b"flowmesh/call-seed/1\0"
 _SEED_BITS = 62
@@ -44,6 +47,21 @@ def timeout_s(headers: Mapping[str, str], most_s: float) -> float:
     if not 0 < found_s < float("inf"):
         raise invalid_value("X-Request-Timeout", "expected a number of seconds above 0.")
     return min(found_s, most_s)
+
+
+def priority(headers: Mapping[str, str]) -> RequestPriority:
+    """Returns the priority of a request among those of its namespace at its service.
+
+    Raises:
+        OpenAiError: its header is none of the names.
+    """
+    given = headers.get(PRIORITY_HEADER)
+    if given is None:
+        return RequestPriority.NORMAL
+    found = _PRIORITIES.get(given)
+    if found is None:
+        raise invalid_value(PRIORITY_HEADER, f"expected {', '.join(_PRIORITIES)}.")
+    return found
 
 
 def seed(headers: Mapping[str, str], caller: Caller) -> int:

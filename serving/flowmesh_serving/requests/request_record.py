@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.stages.route import RequestRoute
-from flowmesh_serving.errors import CANCELLED, request_cancelled
+from flowmesh_serving.errors import outcome_of, replicas_full, request_cancelled
 from flowmesh_serving.requests.call_record import CallRecord
 
 REQUEST_ID, RELEASE = "X-Flowmesh-Request", "X-Flowmesh-Release"
@@ -26,7 +27,8 @@ class RequestRecord:
         path: that it was sent to, such as ``/v1/chat/completions``.
         abort: ends it; None once its outcome is settled.
         created_s: Unix time.
-        is_cancelled: whether a caller has cancelled it by its id.
+        ended_by: the error that ends it early; None while it goes on.
+        has_begun: whether bytes of its answer have been sent.
         release: of the replicas that have it; empty while there are none, and of several, while one
             follows another, separated by commas.
         outcome: as the metrics count it; empty before the end.
@@ -42,7 +44,8 @@ class RequestRecord:
     path: str
     abort: Callable[[], object] | None
     created_s: float = field(default_factory=time.time)
-    is_cancelled: bool = False
+    ended_by: OpenAiError | None = None
+    has_begun: bool = False
     release: str = ""
     outcome: str = ""
     code: str | None = None
@@ -61,10 +64,22 @@ class RequestRecord:
 
     def cancel(self) -> None:
         """Ends the request, unless its outcome is settled. May be called more than once."""
+        self._end_early(request_cancelled())
+
+    def shed(self) -> None:
+        """Ends the request, as one of higher priority has its place."""
+        self._end_early(replicas_full())
+
+    @property
+    def can_be_shed(self) -> bool:
+        """Whether its client can still get an error: no answer has begun or is settled."""
+        return self.abort is not None and not self.has_begun
+
+    def _end_early(self, error: OpenAiError) -> None:
         abort, self.abort = self.abort, None
         if abort is not None:
-            self.is_cancelled = True
-            self.end(CANCELLED, request_cancelled().code)
+            self.ended_by = error
+            self.end(outcome_of(error), error.code)
             abort()
 
     def end(self, outcome: str, code: str | None) -> None:
@@ -80,17 +95,17 @@ class RequestRecord:
 
 @contextlib.contextmanager
 def cancellable(record: RequestRecord) -> Iterator[None]:
-    """Ends the block where a caller cancels the request by its id.
+    """Ends the block where a caller cancels the request by its id, or where it is shed.
 
     Where its client is gone, or the router stops, the block ends as any task that is cancelled.
 
     Raises:
-        OpenAiError: the request was cancelled, and its client waits for an answer.
+        OpenAiError: the request was ended early, and its client waits for an answer.
     """
     try:
         yield
     except asyncio.CancelledError:
         task = asyncio.current_task()
-        if not record.is_cancelled or task is None or task.uncancel():
+        if record.ended_by is None or task is None or task.uncancel():
             raise
-        raise request_cancelled() from None
+        raise record.ended_by from None

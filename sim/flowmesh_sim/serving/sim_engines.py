@@ -87,9 +87,9 @@ class DecodingEngine:
             displaced = self._queue.displaced_by(tenant)
             if displaced is None:
                 return False
-            self._remove(displaced)
+            self._queue.replace(displaced, call_id, deadline_s, tenant)
+            cancel(self._calls.pop(displaced).timer)
             self._ended(displaced, FULL)
-            self._queue.add(call_id, deadline_s, tenant)
         timer = self._engine.at(deadline_s, self._expire, call_id)
         self._calls[call_id] = _Call(units, timer)
         self._schedule()

@@ -1,5 +1,7 @@
 """The calls of one replica: never more than may run or wait, and the earliest deadline first."""
 
+from dataclasses import dataclass, field
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,3 +109,109 @@ def test_a_call_that_runs_is_never_displaced() -> None:
         queue.add(f"b{number}", 9.0, "b")
     assert queue.displaced_by("c") == "b3"
     assert queue.displaced_by("a") == "b3"
+
+
+def test_of_one_tenant_at_one_service_the_highest_priority_begins_first() -> None:
+    queue = CallQueue(3)
+    for name in ("x", "y", "z"):
+        queue.add(name, 9.0)
+    queue.add("low", 1.0, "a", "s", -1)
+    queue.add("normal", 2.0, "a", "s")
+    queue.add("late high", 4.0, "a", "s", 1)
+    queue.add("high", 3.0, "a", "s", 1)
+    queue.add("other service", 2.5, "a", "t", -1)
+    queue.add("other tenant", 1.5, "b", "s", -1)
+    began = []
+    for name in ("x", "y", "z", "high", "other tenant", "late high"):
+        queue.remove(name)
+        began.append(queue.take())
+    assert began == [
+        "high",  # in the turn of `low`
+        "other tenant",
+        "late high",
+        "other service",
+        "normal",
+        "low",
+    ]
+
+
+def test_a_full_queue_refuses_the_lowest_priority_of_the_tenant_and_of_it_the_newest() -> None:
+    queue = CallQueue(2)
+    for name in ("x", "y"):
+        queue.add(name, 9.0)
+    for number, priority in enumerate((0, -1, -1, 1)):
+        queue.add(f"a{number}", 1.0 + number, "a", "s", priority)
+    assert queue.add("more", 9.0, "a", "s") is CallAdmission.FULL
+    assert queue.displaced_by("a", "s", -1) is None
+    assert queue.displaced_by("a", "t", 1) is None
+    assert queue.displaced_by("a", "s", 0) == "a2"
+    queue.replace("a2", "more", 9.0, "a", "s")
+    assert queue.displaced_by("a", "s", 1) == "a1"
+    queue.replace("a1", "high", 9.0, "a", "s", 1)
+    assert queue.displaced_by("a", "s", 1) == "more"
+    assert queue.queued == 4
+
+
+@dataclass
+class Played:
+    """A queue, and whose calls have begun and been refused in it."""
+
+    queue: CallQueue
+    running: list[str] = field(default_factory=list)
+    waiting: dict[str, tuple[int, float, int]] = field(default_factory=dict)
+    log: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, group: str, deadline_s: float, priority: int, number: int) -> None:
+        call_id, ordered_by = f"{group} {number}", (group[0], group[1], priority)
+        admission = self.queue.add(call_id, deadline_s, *ordered_by)
+        if admission is CallAdmission.RUNS:
+            self.begin(call_id)
+            return
+        if admission is CallAdmission.FULL:
+            displaced = self.queue.displaced_by(*ordered_by)
+            if displaced is not None:
+                self.queue.replace(displaced, call_id, deadline_s, *ordered_by)
+                del self.waiting[displaced]
+            self.log.append(("refused", (displaced or call_id)[:2]))
+            if displaced is None:
+                return
+        self.waiting[call_id] = -priority, deadline_s, number
+
+    def begin(self, call_id: str) -> None:
+        self.running.append(call_id)
+        self.log.append(("begins", call_id[:2]))
+
+    def end(self, number: int) -> None:
+        if not self.running:
+            return
+        self.queue.remove(self.running.pop(number % len(self.running)))
+        while (call_id := self.queue.take()) is not None:
+            order = self.waiting.pop(call_id)
+            own = [o for c, o in self.waiting.items() if c[:2] == call_id[:2]]
+            assert order == min([order, *own])
+            self.begin(call_id)
+
+
+@given(
+    st.integers(1, 3),
+    st.lists(
+        st.tuples(
+            st.sampled_from(("as", "at", "bs", "ct", "")), st.integers(0, 6), st.integers(-1, 1)
+        ),
+        max_size=80,
+    ),
+)
+def test_calls_of_others_begin_and_are_refused_as_without_priorities(
+    calls_max: int, events: list[tuple[str, int, int]]
+) -> None:
+    with_priorities, without = Played(CallQueue(calls_max)), Played(CallQueue(calls_max))
+    for number, (group, at, priority) in enumerate(events):
+        if group:
+            with_priorities.add(group, float(at), priority, number)
+            without.add(group, float(at), 0, number)
+        else:
+            with_priorities.end(at)
+            without.end(at)
+        assert with_priorities.log == without.log
+        assert with_priorities.queue.queued == len(with_priorities.waiting)
+        assert with_priorities.queue.queued == without.queue.queued

@@ -36,6 +36,7 @@ from flowmesh_core.protocol.serving import (
 )
 from flowmesh_worker.engine_api import (
     CallRefusedError,
+    HasAdapters,
     KeepsTokenTargets,
     Serves,
     ServesComponents,
@@ -108,7 +109,8 @@ class _HubConnection:
         self._stored: set[str] = set()
         self.channel: Channel[ToCallHost] = Channel(ToCallHost, self._receive, self._lost)
         paths, calls_max = engine.serves() if engine is not None else ((), 0)
-        self.channel.send(CallHostHello(paths, calls_max))
+        adapters = cast(HasAdapters, engine).adapters if hasattr(engine, "adapters") else ()
+        self.channel.send(CallHostHello(paths, calls_max, adapters))
         self._profiles_timer: asyncio.TimerHandle | None = None
         self._components: ServesComponents | None = None
         if hasattr(engine, "call_component"):
@@ -279,6 +281,7 @@ def _serving_call(call: ServiceCall) -> ServingCall:
         priority=call.priority,
         seed=call.seed,
         tool_parser=call.tool_parser,
+        adapter=call.adapter,
     )
 
 

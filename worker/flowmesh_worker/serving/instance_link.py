@@ -90,6 +90,7 @@ class InstanceLink:
     Attributes:
         is_lost: whether its host has ended.
         paths: those of OpenAI's API that its engine answers.
+        adapters: names of the adapters that it has loaded.
         profiles: what its host has measured, by component.
     """
 
@@ -102,6 +103,7 @@ class InstanceLink:
         self._loop = asyncio.get_running_loop()
         self.is_lost = False
         self.paths: tuple[str, ...] = ()
+        self.adapters: tuple[str, ...] = ()
         self.profiles: dict[str, ComponentProfile] = {}
         self._engine_max = 0
         self._wanted = 1
@@ -177,6 +179,9 @@ class InstanceLink:
         reply: Callable[[ToCaller], None],
         passed: Mapping[str, StageBytes] = _NOTHING,
         times: ReplicaTimes | None = None,
+        *,
+        service: str = "",
+        priority: int = 0,
     ) -> None:
         """Runs a call, lets it wait, or refuses it.
 
@@ -185,19 +190,20 @@ class InstanceLink:
             reply: sends a frame to the call's router.
             passed: values that the call names.
             times: what the call takes is added to them; None where the host counts it.
+            service: that the call is for.
+            priority: among the calls of its tenant at this service; higher first.
         """
         now_s = self._loop.time()
         deadline_s = now_s + call.budget_ms / _MS
-        admission = self._queue.add(call.call_id, deadline_s, call.tenant)
+        ordered_by = call.tenant, service, priority
+        admission = self._queue.add(call.call_id, deadline_s, *ordered_by)
         if admission is CallAdmission.FULL:
-            displaced = self._queue.displaced_by(call.tenant)
+            displaced = self._queue.displaced_by(*ordered_by)
             if displaced is None:
                 reply(CallRefused(call.call_id, FULL))
                 return
-            refused = self._calls[displaced].reply
-            self._remove(displaced)
-            refused(CallRefused(displaced, FULL))
-            admission = self._queue.add(call.call_id, deadline_s, call.tenant)
+            self._queue.replace(displaced, call.call_id, deadline_s, *ordered_by)
+            self._calls.pop(displaced).reply(CallRefused(displaced, FULL))
         waiting = _Waiting(call, passed, reply, deadline_s, now_s, times)
         self._calls[call.call_id] = waiting
         self._expire_at(deadline_s)
@@ -285,6 +291,7 @@ class InstanceLink:
                 self._changed()
             case CallHostHello():
                 self.paths, self._engine_max = message.paths, message.calls_max
+                self.adapters = message.adapters
                 self._ready.set()
 
     def _end(self, message: CallEnded | CallRefused) -> None:

@@ -39,6 +39,7 @@ from flowmesh_core.protocol.serving import (
     TokenTargets,
     UseGraph,
 )
+from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
 from flowmesh_worker.ipc.passed_values import StageBytes
@@ -264,7 +265,9 @@ class ServiceHub:
             replicas.append(replica)
         if link.is_congested:
             return FULL
+        priority = RequestPriority.NORMAL
         if isinstance(call, ServiceCall):
+            priority = RequestPriority.nearest(call.priority)
             salt = replicas[0].admitted.salts[tenant]
             call = msgspec.structs.replace(
                 call, replica_id="", cache_salt=salt, priority=CALL_PRIORITY
@@ -274,7 +277,8 @@ class ServiceHub:
             replica.calls += 1
         self._used_by(replicas)
         times = replicas[0].times if isinstance(call, ServiceCall) else None
-        routed.instance.add(call, self._reply, passed, times)
+        service = replicas[0].admitted.service
+        routed.instance.add(call, self._reply, passed, times, service=service, priority=priority)
         return ""
 
     def abort(self, call_id: str) -> None:
@@ -392,6 +396,7 @@ def _load(replica: _Replica) -> ReplicaLoad:
         instance.running,
         instance.queued,
         admitted.component,
+        adapters=instance.adapters,
     )
     profile = instance.profiles.get(admitted.component)
     if profile is not None:

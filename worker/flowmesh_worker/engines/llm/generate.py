@@ -8,8 +8,11 @@ generated: nothing of that action is published.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
+from flowmesh_core.catalog.adapter_ports import adapter_names
 from flowmesh_core.errors import AttemptError, Failure, FailureKind
 from flowmesh_core.protocol.messages import EngineVariant
 from flowmesh_core.protocol.serving import TokenTargets
@@ -23,7 +26,9 @@ from flowmesh_worker.engine_api import (
     TreeInput,
     Work,
 )
+from flowmesh_worker.engines.errors import unplaceable
 from flowmesh_worker.engines.json_schemas import JsonSchema
+from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.backends import start_backend, supported_variants
 from flowmesh_worker.engines.llm.completion_columns import CompletionColumns
 from flowmesh_worker.engines.llm.sampling_run import SampledBatch, draw
@@ -35,6 +40,7 @@ from flowmesh_worker.engines.tokens import Tokenizing
 
 if TYPE_CHECKING:
     from flowmesh_worker.engines.llm.requests import Backend
+    from flowmesh_worker.engines.llm.vllm_backend import VllmBackend
 
 _CAPACITY = 64
 _SCHEMA = "with.jsonSchema"
@@ -46,13 +52,18 @@ _SHOWN_CHARS = 2000
 
 
 class LlmGenerate(SleepsWithBackend):
-    """The engine ``llm.generate``; see :class:`flowmesh_worker.engine_api.Engine`."""
+    """The engine ``llm.generate``; see :class:`flowmesh_worker.engine_api.Engine`.
+
+    Attributes:
+        adapters: names of those that calls of services may choose; see ``HasAdapters``.
+    """
 
     def __init__(self) -> None:
         self.capacity = _CAPACITY
         self._backend: Backend | None = None
         self._tokenizing: Tokenizing | None = None
         self._calls: ServingCalls | None = None
+        self.adapters: tuple[str, ...] = ()
 
     @staticmethod
     def variants(device_class: str) -> list[EngineVariant]:
@@ -65,12 +76,26 @@ class LlmGenerate(SleepsWithBackend):
         return preload_of_implementation(params, on_devices=on_devices)
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
-        """Loads the model with the signature's implementation."""
+        """Loads the model with the signature's implementation, and the adapters of a replica."""
         facts = await asyncio.to_thread(read_facts, components["model"].path)
+        adapters = {n: components[p] for n, p in adapter_names(components).items()}
+        if adapters:
+            await asyncio.to_thread(_check_adapters, facts.path, adapters)
+            settings = replace(settings, mixed=settings.mixed | {ADAPTER})
         backend = await start_backend(facts, settings)
         self._backend = backend
         self._tokenizing = Tokenizing(backend.tokenizer, backend.context_length)
         self._calls = ServingCalls.of_backend(backend)
+        if adapters:
+            await self._load_adapters(backend, adapters)
+
+    async def _load_adapters(self, backend: "Backend", adapters: Mapping[str, TreeInput]) -> None:
+        if self._calls is None:
+            raise unplaceable(
+                "only vLLM answers calls with adapters", "set with.implementation: vllm"
+            )
+        self._calls.adapters = await cast("VllmBackend", backend).load_adapters(adapters)
+        self.adapters = tuple(adapters)
 
     async def run(self, work: Work, progress: Progress) -> Result:
         """Generates completions for all rows of one action."""
@@ -112,6 +137,13 @@ class LlmGenerate(SleepsWithBackend):
         if self._backend is not None:
             await self._backend.close()
             self._backend = None
+
+
+def _check_adapters(model: Path, adapters: Mapping[str, TreeInput]) -> None:
+    """Refuses adapters that vLLM would serve wrongly, before the model is loaded."""
+    targets = LoraTargets.of_model(model)
+    for adapter in adapters.values():
+        targets.check(adapter.path)
 
 
 def _require(schema: JsonSchema, drawn: SampledBatch) -> None:

@@ -83,6 +83,7 @@ class OpenAiServing:
         grammars: GrammarLimits | None,
         tool_parser: str | None = None,
         places: SequencePlaces | None = None,
+        adapter: Any = None,
     ) -> "OpenAiServing":
         """Builds the classes for what the engine supports: generation or embeddings.
 
@@ -93,11 +94,12 @@ class OpenAiServing:
                 embeds.
             tool_parser: vLLM's parser of the model's tool calls; None for a model without.
             places: where requests of services get a place in the engine; None for attempts.
+            adapter: the ``LoRARequest`` of all requests; None for the model alone.
         """
         tasks = await engine.get_supported_tasks()
         if "generate" in tasks:
             assert grammars is not None, "an engine that generates compiles grammars"
-            checked = _CheckedEngine(engine, grammars, places)
+            checked = _CheckedEngine(engine, grammars, places, adapter)
             return cls(engine, _generation_handlers(checked, model_name, tool_parser))
         return cls(engine, _embedding_handlers(engine, model_name) if "embed" in tasks else {})
 
@@ -175,17 +177,28 @@ class OpenAiServing:
 
 
 class _CheckedEngine:
-    """An engine whose requests all have a generator, grammars within limits, and a place."""
+    """An engine whose requests all have a generator, grammars within limits, a place, an adapter.
 
-    def __init__(self, engine: Any, grammars: GrammarLimits, places: SequencePlaces | None) -> None:
+    Whether there is an adapter, and which, is decided here: vLLM's classes know none.
+    """
+
+    def __init__(
+        self,
+        engine: Any,
+        grammars: GrammarLimits,
+        places: SequencePlaces | None,
+        adapter: Any,
+    ) -> None:
         self._engine = engine
         self._grammars = grammars
         self._places = places
+        self._adapter = adapter
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
     def generate(self, prompt: Any, params: Any, request_id: str, **more: Any) -> Any:
+        more["lora_request"] = self._adapter
         if self._places is None and params.structured_outputs is None:
             return self._engine.generate(prompt, with_generator(params), request_id, **more)
         tokens = len(prompt.get("prompt_token_ids") or ()) if isinstance(prompt, Mapping) else 0

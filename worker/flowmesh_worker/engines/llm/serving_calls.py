@@ -7,7 +7,7 @@ does not get it.
 """
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import without_number_as_code
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_core.protocol.serving import TokenTargets
-from flowmesh_worker.engine_api import ServingAnswer, ServingCall
+from flowmesh_worker.engine_api import CallRefusedError, ServingAnswer, ServingCall
 from flowmesh_worker.engines.llm.embedding import EmbeddingBackend
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.openai_serving import (
@@ -42,6 +42,7 @@ class ServingCalls:
 
     Attributes:
         paths: those of OpenAI's API that it answers.
+        adapters: what makes vLLM apply each adapter that calls may choose, by name.
     """
 
     def __init__(
@@ -64,7 +65,8 @@ class ServingCalls:
         self._grammars = grammars
         self._places = places
         self.paths = paths
-        self._by_name: dict[tuple[str, str], OpenAiServing] = {}
+        self.adapters: Mapping[str, Any] = {}
+        self._by_name: dict[tuple[str, str, str], OpenAiServing] = {}
 
     @classmethod
     def of_backend(
@@ -123,11 +125,18 @@ class ServingCalls:
 
     async def _serving(self, call: ServingCall) -> OpenAiServing:
         """Returns vLLM's classes that answer under the call's name of the model."""
-        name = (call.model, call.tool_parser)
+        name = (call.model, call.tool_parser, call.adapter)
         found = self._by_name.get(name)
         if found is None:
+            if call.adapter and call.adapter not in self.adapters:
+                raise CallRefusedError(f"no adapter {call.adapter!r} is loaded")
             found = await OpenAiServing.create(
-                self._engine, call.model, self._grammars, call.tool_parser or None, self._places
+                self._engine,
+                call.model,
+                self._grammars,
+                call.tool_parser or None,
+                self._places,
+                self.adapters.get(call.adapter),
             )
             if len(self._by_name) >= _NAMES_MAX:
                 self._by_name.pop(next(iter(self._by_name)))

@@ -6,15 +6,21 @@ CPU; vLLM's batch-invariant mode on GPUs).
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
 from flowmesh_core.errors import AttemptError
-from flowmesh_worker.engine_api import HostSettings
+from flowmesh_worker.engine_api import HostSettings, TreeInput
 from flowmesh_worker.engines.environment import apply_environment, library_environment
-from flowmesh_worker.engines.errors import bad_input, engine_failed, host_crashed, unplaceable
+from flowmesh_worker.engines.errors import (
+    bad_input,
+    engine_failed,
+    host_crashed,
+    out_of_memory,
+    unplaceable,
+)
 from flowmesh_worker.engines.llm.adapters import ADAPTER, LoraTargets
 from flowmesh_worker.engines.llm.grammar_limits import GrammarLimits
 from flowmesh_worker.engines.llm.grammar_process import GrammarProcess
@@ -151,6 +157,23 @@ class VllmBackend:
                 f"vLLM ended a request with {reason!r}", RuntimeError(f"request {request.id}")
             )
         return Completion("".join(text), reason, tokens)
+
+    async def load_adapters(self, adapters: Mapping[str, TreeInput]) -> dict[str, Any]:
+        """Loads the adapters of a replica; vLLM evicts none of them, since each has a slot.
+
+        Returns:
+            What makes vLLM apply each, by name.
+
+        Raises:
+            AttemptError: out of memory, as there is no slot for each; or bad input.
+        """
+        slots = int(self.engine.vllm_config.lora_config.max_loras)
+        if len(adapters) > slots:
+            raise out_of_memory(
+                f"the memory of the replica has room for {slots} of its {len(adapters)} adapters",
+                "raise resources.memory, or list fewer adapters",
+            )
+        return {name: await self._adapters.request_for(one) for name, one in adapters.items()}
 
     async def sleep(self) -> None:
         """Moves the weights to host memory, and forgets the key-value cache with its prefixes.

@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
+from flowmesh_core.catalog.adapter_ports import adapter_names
 from flowmesh_core.openai.request import CHAT, COMPLETIONS
 from flowmesh_core.protocol.serving import TokenTargets
 from flowmesh_worker.engine_api import (
@@ -31,17 +32,20 @@ class Echo:
 
     Attributes:
         open_calls: calls that have begun and not ended.
+        adapters: names of its adapters, of which it loads nothing.
     """
 
     capacity = 256
 
     def __init__(self) -> None:
         self.open_calls = 0
+        self.adapters: tuple[str, ...] = ()
         self._calls_max = _CALLS_MAX
         self._targets = TokenTargets()
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
         """Loads nothing; ``callsMax`` is how many calls it takes at once."""
+        self.adapters = tuple(adapter_names(components))
         self._calls_max = int(settings.signature_params.get("callsMax", _CALLS_MAX))
 
     async def run(self, work: Work, progress: Progress) -> Result:
@@ -88,6 +92,7 @@ class Echo:
                 "priority": call.priority,
                 "seed": call.seed,
                 "tool_parser": call.tool_parser,
+                "adapter": call.adapter,
             },
             "open_calls": self.open_calls,
         }
