@@ -155,4 +155,4 @@ async def test_forged_rows_are_not_downloaded(tmp_path: Path) -> None:
         code, answer = await fabric.answer(ATTACKER, f"/v1/runs/{forged}/outputs/mapped")
         assert code >= 400, answer
         assert b"666" not in answer
-        assert b"are not those of its identity" in answer
+        assert b"is damaged in the store" in answer

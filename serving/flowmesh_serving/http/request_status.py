@@ -134,7 +134,7 @@ class RequestStatusEndpoint:
         }
         if stages is not None and state != _ENDED:
             shown["stages"] = stages
-        if state == _ENDED and not record.is_cancelled:  # else its calls are still being ended
+        if state == _ENDED and record.ended_by is None:  # else its calls are still being ended
             known = record.calls
             if not known and record.route is not None:
                 known = stage_records(record.route, {})
