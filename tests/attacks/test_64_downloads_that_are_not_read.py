@@ -140,11 +140,8 @@ async def test_a_file_of_another_size_than_its_manifest_says_is_not_sent_whole(
         return Artifact("model", tree_identity("model", files), blob)
 
     false = await stored(said, hidden_files())
-    pieces = download_of(blobs, (false,)).pieces
-    sent = await anext(pieces)
     with pytest.raises(BlobCorruptError, match="its manifest says"):
-        await anext(pieces)
-    assert len(sent) == tarfile.BLOCKSIZE  # the name of the file, and nothing of it
+        await anext(download_of(blobs, (false,)).pieces)
     right = await stored(len(hidden_files()), hidden_files())
     whole = b"".join([piece async for piece in download_of(blobs, (right,)).pieces])
     with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
