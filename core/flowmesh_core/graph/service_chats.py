@@ -21,12 +21,14 @@ def refuse_chat(spec: ServiceSpec, report: Report) -> None:
 def check_chat(spec: ServiceSpec, graph: ServiceGraph, report: Report) -> None:
     """Reports what is wrong with the question and the answer of a service with stages.
 
+    Without both it is offered as no chat model.
+
     Args:
         spec: of the service.
         graph: its stages, without problems.
         report: called with the keys and the message of every problem.
     """
-    if spec.openai is None:
+    if spec.openai is None or not (spec.openai.question or spec.openai.answer):
         return
     if problem := _problem_of_question(spec, spec.openai, graph):
         report(("spec", "openai", "question"), problem)

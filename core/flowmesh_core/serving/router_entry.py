@@ -52,7 +52,7 @@ def router_entry(service: FlowMeshService, graph: ServiceGraph | None) -> Servic
 
 
 def _chat(openai: OpenAiSpec | None) -> ChatFields | None:
-    if openai is None:
+    if openai is None or not openai.question:
         return None
     question, answer = (text.partition(".")[2].strip() for text in (openai.question, openai.answer))
     return ChatFields(question, answer)

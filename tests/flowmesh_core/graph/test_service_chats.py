@@ -26,6 +26,9 @@ def test_the_router_gets_the_fields_of_chats() -> None:
     entry = router_entry(service, graph)
     assert (entry.model, entry.chat) == ("ask-docs", ChatFields("question", "text"))
     assert compiled(openai=CHAT).model == "ask-docs"
+    document["spec"]["openai"] = {"model": "ask-docs"}
+    named = router_entry(FlowMeshService.model_validate(document), graph)
+    assert (named.model, named.chat) == ("ask-docs", None)
     del document["spec"]["openai"]
     assert router_entry(FlowMeshService.model_validate(document), graph).chat is None
 
@@ -112,3 +115,7 @@ def test_a_chat_may_not_lack_what_a_stage_reads() -> None:
     answer = {**ANSWER, "with": {"prompt": "{{ best.text }} {{ request.user }}"}}
     found = problems(openai=CHAT, stages=[*spec()["stages"][1:], answer])
     assert found == {"openai.question": "a chat has no request.user, which the service needs"}
+
+
+def test_a_service_without_question_and_answer_is_no_chat_model() -> None:
+    assert compiled(openai={"model": "ask"}).model == "ask"
