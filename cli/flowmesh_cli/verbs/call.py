@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
+from flowmesh_cli.connection.router_request import send_to_router
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -123,20 +123,9 @@ def _fields(model: str, text: str) -> dict[str, Any]:
 
 
 def _post(request: ServiceRequest) -> http.client.HTTPResponse:
-    parts = urlsplit(request.url)
-    connection = http.client.HTTPConnection(
-        parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S
+    response = send_to_router(
+        "POST", request.url, request.token, timeout_s=_TIMEOUT_S, body=request.body
     )
-    headers = {"Authorization": f"Bearer {request.token}", "Content-Type": "application/json"}
-    try:
-        connection.request("POST", parts.path, json.dumps(request.body), headers)
-        response = connection.getresponse()
-    except OSError as e:
-        raise CliError(
-            f"the router at {parts.netloc} does not answer: {e}",
-            ExitCode.NO_FABRIC,
-            remedy="check that `fmesh serve` is still running",
-        ) from e
     if response.status != _OK:
         error = json.loads(response.read())["error"]
         raise CliError(

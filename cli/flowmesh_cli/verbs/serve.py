@@ -114,7 +114,7 @@ class _Serving:
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
         """Waits until a replica takes calls; returns False if the command is stopped before."""
-        shown, told, began_s = "", "", time.monotonic()
+        shown, last_reason, began_s = "", "", time.monotonic()
         while not self._stop.is_set():
             self._check()
             status = self._status(name, namespace)
@@ -122,7 +122,7 @@ class _Serving:
                 self._terminal.note(f"{model}: ready after {time.monotonic() - began_s:.0f} s")
                 return True
             reason = waits_for(status)
-            told = reason or told
+            last_reason = reason or last_reason
             if status.phase == _FAILED:
                 raise CliError(
                     reason or "its model cannot be loaded",
@@ -132,7 +132,7 @@ class _Serving:
                 )
             if any(r.code_failures >= _CODE_FAILURES_MAX for r in status.replicas):
                 raise CliError(
-                    told or "its code does not load",
+                    last_reason or "its code does not load",
                     ExitCode.REFUSED,
                     where=model,
                     remedy="correct the code, then serve it again",

@@ -4,12 +4,12 @@ On the laptop, where the state folder says which router serves: no router of a c
 behind one address.
 """
 
-import http.client
 import json
 import re
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+from flowmesh_cli.connection.router_request import send_to_router
 from flowmesh_cli.connection.state_dir import state_dir
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -96,23 +96,9 @@ def _find(served: Endpoint, request_id: str) -> dict[str, Any]:
 
 
 def _ask(served: Endpoint, path: str, token: str) -> tuple[int, dict[str, Any]]:
-    parts = urlsplit(served.url)
-    connection = http.client.HTTPConnection(
-        parts.hostname or "127.0.0.1", parts.port, timeout=_TIMEOUT_S
-    )
-    try:
-        headers = {"Authorization": f"Bearer {token}"}
-        connection.request("GET", f"{parts.path}/services/{quote(path)}", headers=headers)
-        response = connection.getresponse()
+    url = f"{served.url}/services/{quote(path)}"
+    with send_to_router("GET", url, token, timeout_s=_TIMEOUT_S) as response:
         return response.status, json.loads(response.read())
-    except OSError as e:
-        raise CliError(
-            f"the router at {parts.netloc} does not answer: {e}",
-            ExitCode.NO_FABRIC,
-            remedy="check that `fmesh serve` is still running",
-        ) from e
-    finally:
-        connection.close()
 
 
 def _state(found: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_serving.links.hub_link import Defect, HubLink
 
 STATUS_MAX = 64
-"""Questions of clients that wait for hubs at once; whoever asks beyond that gets no answer."""
+"""Questions of clients that may wait for hubs at once; those beyond get no answer."""
 TRACES_MAX = 1024
 """Questions for spans, likewise."""
 _WITHIN_S = 0.5
