@@ -32,6 +32,14 @@ _MISSED = (
     f"{_rate('flowmesh_service_slo_missed_total', 'service')} / "
     f"sum by (service) (rate(flowmesh_service_requests_total{{{_ENDED}}}{_WINDOW}))"
 )
+_MISSED_TOKENS = tuple(
+    (
+        f"{_rate(f'flowmesh_service_{name}_missed_total', 'service')} / "
+        f"{_rate(f'flowmesh_service_{name}_seconds_count', 'service')}",
+        f"{{{{service}}}} {name}",
+    )
+    for name in ("ttft", "tpot")
+)
 _MAY_MISS = f"max by (service) (flowmesh_service_slo_miss_rate{_BY})"
 _REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
 _FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
@@ -160,6 +168,19 @@ _TIMES = (
         "s",
         "Of streamed answers after their first event. It grows with the calls that an engine runs"
         " at once: see batches and caps.",
+    ),
+    Panel(
+        "Misses of the targets of tokens",
+        (
+            *(
+                Query(f"({share}) and on (service) {_MAY_MISS}", legend, needs=_ROUTER)
+                for share, legend in _MISSED_TOKENS
+            ),
+            Query(_MAY_MISS, "{{service}} may", needs=_ROUTER),
+        ),
+        "percentunit",
+        "Share of streams that began later than slo.ttft, and of those slower than slo.tpot, beside"
+        " slo.missRate. Without a target its share is 0.",
     ),
     Panel(
         "Tokens",

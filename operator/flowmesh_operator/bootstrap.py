@@ -12,6 +12,7 @@ so that the ConfigMap, or another Secret of this Job, shows that there was one.
 import argparse
 import base64
 import datetime
+import hashlib
 import json
 import secrets
 import sys
@@ -38,6 +39,7 @@ KEDA_PAIR = "flowmesh-keda-pair"
 _ACCESS, _SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"
 _KEDA_DAYS = 3650
 _STORE_KEY_BYTES = 30
+_GENERATED = "flowmesh.dev/generated"
 _MANAGED_BY, _THIS_JOB = "app.kubernetes.io/managed-by", "flowmesh-secrets"
 
 Content = dict[str, bytes]
@@ -66,9 +68,15 @@ class RequiredSecret:
     type: str = "Opaque"
 
     def manifest(self, content: Mapping[str, bytes]) -> dict[str, Any]:
-        """Returns the Secret's manifest."""
-        meta = _metadata(self.name, self.part)
+        """Returns the Secret's manifest, with a digest of its content among the annotations.
+
+        The chart reads the digest: as long as it holds, a pod that was created with the Secret has
+        its content, and an upgrade need not replace it.
+        """
         data = {key: base64.b64encode(value).decode() for key, value in content.items()}
+        lines = "".join(f"{key}={data[key]}\n" for key in sorted(data))
+        meta = _metadata(self.name, self.part)
+        meta["annotations"] = {_GENERATED: hashlib.sha256(lines.encode()).hexdigest()}
         return {
             "apiVersion": "v1", "kind": "Secret", "metadata": meta, "type": self.type, "data": data,
         }  # fmt: skip

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import kubernetes
 import pytest
 import yaml
 from tests.charts.rendering import CHART, REGISTRY, STORES, helm, objects, render
 from tests.flowmesh_operator.api_server import ApiServer
 
-from flowmesh_operator.bootstrap import main
+from flowmesh_operator.bootstrap import create_missing, main, wanted_secrets
 
 pytestmark = pytest.mark.slow
 
@@ -127,26 +128,47 @@ def test_a_release_that_made_its_secrets_itself_is_upgraded_and_keeps_them(
     assert set(kept(api_server, namespace)) == set(theirs), said
 
 
-def test_an_upgrade_replaces_the_s3_server_after_a_change_of_its_account(
+def test_an_upgrade_replaces_the_s3_server_after_a_change_of_its_account_alone(
     api_server: ApiServer,
 ) -> None:
+    """Also where the installation's Job makes the account, after the chart was rendered."""
     namespace = api_server.namespace()
-    release = ["flowmesh", "--namespace", namespace, f"--kubeconfig={api_server.kubeconfig}"]
-    release += [str(CHART), "--set", REGISTRY, "--no-hooks"]
-    seen = []
-    for verb, secret in (("install", "one"), ("upgrade", "two")):
-        words = ("create", "secret", "generic", "flowmesh-store-operator", "-n", namespace)
-        made = api_server.kubectl(
-            *words, f"--from-literal=AWS_SECRET_ACCESS_KEY={secret}", "--dry-run=client", "-oyaml"
-        )
-        api_server.kubectl("apply", "-f", "-", given=made.stdout)
-        helm(verb, *release)
-        template = api_server.get("deployment", "flowmesh-store", "-n", namespace)["spec"][
-            "template"
-        ]
-        seen.append(template["metadata"]["annotations"]["flowmesh.dev/account"])
-    helm("uninstall", *release[:4], "--no-hooks")
-    assert seen[0] != seen[1]
+    chart = [str(CHART), f"--kubeconfig={api_server.kubeconfig}", "--set", REGISTRY, "--no-hooks"]
+    release = ["flowmesh", "--namespace", namespace, *chart]
+
+    def account() -> str:
+        deployment = api_server.get("deployment", "flowmesh-store", "-n", namespace)
+        annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+        return str(annotations["flowmesh.dev/account"])
+
+    helm("install", *release)
+    rendered = [account()]
+    for change in ("the Job", "nothing", "the user", "nothing", "a deletion", "the Job"):
+        if change == "the Job":
+            make_account(api_server, namespace)
+        elif change == "the user":
+            data = {"stringData": {"AWS_SECRET_ACCESS_KEY": "another"}}
+            words = ("patch", "secret", "flowmesh-store-operator", "-n", namespace)
+            api_server.kubectl(*words, "--type=merge", f"--patch={json.dumps(data)}")
+        elif change == "a deletion":
+            api_server.kubectl("delete", "secret", "flowmesh-store-operator", "-n", namespace)
+        helm("upgrade", *release)
+        rendered.append(account())
+    helm("uninstall", "flowmesh", "--namespace", namespace, *chart[1:2], "--no-hooks")
+    made, upgraded, again, rotated, kept_rotated, deleted, _ = rendered
+    assert made == upgraded == again
+    assert rotated != made
+    assert kept_rotated == rotated
+    assert deleted not in (made, rotated)
+
+
+def make_account(api_server: ApiServer, namespace: str) -> None:
+    """What the Job does between the rendering and the end of an installation."""
+    wanted = wanted_secrets(
+        hosts=(), router_hosts=(), days=1, master_key=False, store=True, keda=False
+    )
+    client = kubernetes.config.new_client_from_config(str(api_server.kubeconfig))
+    list(create_missing(kubernetes.client.CoreV1Api(client), namespace, list(wanted)))
 
 
 def the_job(rendered: list[dict[str, Any]]) -> dict[str, Any]:

@@ -86,6 +86,23 @@ file:///var/lib/flowmesh-store
 {{- end -}}
 {{- end -}}
 
+{{/*
+Which account the S3 server reads at its start: an upgrade with another one replaces its pod. The
+Secret is often made after this is rendered (by the Job of operator/secrets_job.yaml, which writes a
+digest of what it made), so an account that the Job made counts as one and the same until somebody
+changes it. Where Helm does not apply the chart itself, this never changes.
+*/}}
+{{- define "flowmesh.storeAccount" -}}
+{{- $secret := lookup "v1" "Secret" .Release.Namespace "flowmesh-store-operator" | default dict -}}
+{{- $lines := "" -}}
+{{- range $key, $value := $secret.data | default dict }}{{ $lines = printf "%s%s=%s\n" $lines $key $value }}{{ end -}}
+{{- $digest := sha256sum $lines -}}
+{{- if $secret }}{{ if eq $digest (dig "metadata" "annotations" "flowmesh.dev/generated" "" $secret) }}generated{{ else }}{{ trunc 16 $digest }}{{ end }}
+{{- else if .Release.IsInstall }}generated
+{{- else }}generated-{{ .Release.Revision }}
+{{- end -}}
+{{- end -}}
+
 {{/* Mounts and volumes of the Secrets for the store: its account, which is followed, and its CA. */}}
 {{- define "flowmesh.storeMounts" -}}
 {{- if include "flowmesh.operatorStoreSecret" . }}
