@@ -49,6 +49,8 @@ from flowmesh_core.protocol.serving import (
     StageValue,
 )
 from flowmesh_serving.requests.request_table import ENDED_MAX
+from flowmesh_serving.stages.stage_questions import StageQuestions
+from flowmesh_serving.stages.stage_traces import ASKED_PER_S, StageTraces
 
 OTHER = "fm-token-of-team-b"
 TOKENS = (
@@ -354,6 +356,23 @@ async def test_an_ended_request_says_where_its_stages_ran_and_for_how_long(
         return
     assert all(0.05 <= c["compute_s"] < shown["ended"] - shown["created"] for c in found)
     assert "secret" not in json.dumps(shown)
+
+
+async def test_hubs_are_asked_for_a_part_of_many_requests_that_end_at_once(tmp_path: Path) -> None:
+    asked = int(ASKED_PER_S)
+    now_s = [0.0]
+    async with staged(tmp_path) as (http, hub):
+        asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
+        run = await hub._next(RunStages)
+        (pending,) = http.stack.router._staged._pending.values()
+        traces = StageTraces(None, StageQuestions(), lambda: now_s[0])
+        begun = [traces.begin(pending) for _ in range(2 * asked)]
+        assert sum(one.question is not None for one in begun) == asked
+        now_s[0] += 0.1
+        later = [traces.begin(pending) for _ in range(2 * asked)]
+        assert sum(one.question is not None for one in later) == asked // 10
+        hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
+        assert (await asking)[0] == 200
 
 
 @pytest.mark.slow

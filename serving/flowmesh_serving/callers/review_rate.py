@@ -7,6 +7,8 @@ token. A peer that sends many leaves most of the questions to the others.
 from collections import OrderedDict
 from collections.abc import Callable
 
+from flowmesh_serving.token_bucket import TokenBucket
+
 PER_S, BURST = 20.0, 40.0
 """Of one router."""
 PEER_PER_S, PEER_BURST = 4.0, 16.0
@@ -24,35 +26,17 @@ class ReviewRate:
             clock: seconds that never go back.
         """
         self._clock = clock
-        self._all = _Bucket(BURST, clock())
-        self._peers: OrderedDict[str, _Bucket] = OrderedDict()
+        self._all = TokenBucket(BURST, clock())
+        self._peers: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, peer: str) -> bool:
         """Returns whether one more question of a peer may be asked, and counts it if so."""
         now_s = self._clock()
         bucket = self._peers.get(peer)
         if bucket is None:
-            bucket = self._peers[peer] = _Bucket(PEER_BURST, now_s)
+            bucket = self._peers[peer] = TokenBucket(PEER_BURST, now_s)
             if len(self._peers) > PEERS_MAX:
                 self._peers.popitem(last=False)
         self._peers.move_to_end(peer)
         # The peer's own is asked first: what it has too much of costs the others nothing.
         return bucket.take(now_s, PEER_PER_S, PEER_BURST) and self._all.take(now_s, PER_S, BURST)
-
-
-class _Bucket:
-    """Tokens that come back at a constant rate."""
-
-    __slots__ = ("_at_s", "_left")
-
-    def __init__(self, left: float, at_s: float) -> None:
-        self._left = left
-        self._at_s = at_s
-
-    def take(self, now_s: float, per_s: float, burst: float) -> bool:
-        self._left = min(burst, self._left + max(0.0, now_s - self._at_s) * per_s)
-        self._at_s = now_s
-        if self._left < 1.0:
-            return False
-        self._left -= 1.0
-        return True
