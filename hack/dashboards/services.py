@@ -5,7 +5,7 @@ from hack.dashboards.panel import Board, Kind, Panel, Query
 _BY = '{service=~"$service"}'
 _WINDOW = "[$__rate_interval]"
 _HOUR = 3600
-_LOST = 'service=~"$service",outcome=~"failed|deadline|lost"'
+_FAILURES = 'service=~"$service",outcome="failed"'
 _ROUTER = "router"
 """Only a Prometheus that scrapes a router has these metrics."""
 _REPLICA = "replica"
@@ -42,7 +42,7 @@ _MISSED_TOKENS = tuple(
 )
 _MAY_MISS = f"max by (service) (flowmesh_service_slo_miss_rate{_BY})"
 _REQUESTS = f"sum(rate(flowmesh_service_requests_total{_BY}{_WINDOW}))"
-_FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_LOST}}}{_WINDOW})) or vector(0))"
+_FAILED = f"(sum(rate(flowmesh_service_requests_total{{{_FAILURES}}}{_WINDOW})) or vector(0))"
 _SPENT = f"sum(rate(flowmesh_services_usd_total{_WINDOW}))"
 _SPENT_BY_SERVICE = _rate("flowmesh_service_usd_total", "service")
 _LOAD_BUCKETS = _rate("flowmesh_replica_load_seconds_bucket", "le, service")

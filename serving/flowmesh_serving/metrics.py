@@ -29,6 +29,8 @@ from flowmesh_serving.time_sums import SecondsHistogram, SecondsSum
 _SERVICES_MAX = 200
 _TIERS = frozenset({"reference", "inline", "shared", "peer", "relay"})
 _REASONS = frozenset({"duplicate", "stale"})
+_UNANSWERED = frozenset({"refused", "invalid", "replayed", "cancelled"})
+"""Outcomes without an answer of a replica: their times would make latencies look short."""
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 _TOKEN_SECONDS = (
     *(0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1),
@@ -201,7 +203,8 @@ class ServiceMetrics:
         """
         figures = self.figures
         figures.outcomes[outcome] += 1
-        figures.latency.observe(seconds)
+        if outcome not in _UNANSWERED:
+            figures.latency.observe(seconds)
         if self.counts.end(outcome, seconds):
             figures.slo_missed += 1
 
@@ -222,7 +225,7 @@ class ServiceFigures:
     Attributes:
         outcomes: requests that have ended, by outcome.
         in_flight: requests that have not ended.
-        latency: time from a request to the end of its answer.
+        latency: time from a request to the end of its answer, without ``_UNANSWERED``.
         ttft: time from a streamed request to its first event.
         slo_missed: requests that took longer than the latency target.
         ttft_missed: streamed answers that began after their target; ``tpot_missed`` those whose
@@ -272,7 +275,8 @@ class _ServiceCollector(Collector):
         )
         latency = HistogramMetricFamily(
             "flowmesh_service_latency_seconds",
-            "Time from a request to the end of its answer.",
+            "Time from a request to the end of its answer. Requests that were refused, invalid,"
+            " replayed or cancelled are not in it.",
             labels=["service"],
         )
         ttft = HistogramMetricFamily(

@@ -1,5 +1,6 @@
 """The router's counters: by service, with a bound on the number of labels."""
 
+from flowmesh_core.protocol.router_services import ServiceEntry
 from flowmesh_core.protocol.serving import CallTimes
 from flowmesh_serving.component_metrics import COMPONENTS_MAX
 from flowmesh_serving.metrics import RouterMetrics
@@ -41,6 +42,20 @@ def test_times_are_in_the_buckets_of_their_bounds() -> None:
     assert f'{name}_sum{{service="ns/s"}} 400.012' in text
     assert 'flowmesh_service_tokens_total{direction="in",service="ns/s"} 3.0' in text
     assert "# TYPE flowmesh_service_requests_total counter" in text
+
+
+def test_what_is_refused_at_once_makes_no_latency_look_short() -> None:
+    metrics = RouterMetrics()
+    metrics.use({"ns/s": ServiceEntry("ns/s", "s")})
+    service = metrics.of_service("ns/s")
+    for outcome in ("ok", "failed", "client-slow"):
+        service.count(outcome, 8.0)
+    for outcome in ("refused", "invalid", "cancelled"):
+        service.count(outcome, 0.001)
+    text = metrics.text({}).decode()
+    assert 'flowmesh_service_latency_seconds_count{service="ns/s"} 3.0' in text
+    assert 'flowmesh_service_latency_seconds_bucket{le="0.005",service="ns/s"} 0.0' in text
+    assert 'requests_total{outcome="refused",service="ns/s"} 1.0' in text
 
 
 def test_times_of_calls_are_summed_by_component() -> None:
