@@ -8,6 +8,7 @@ gone or the reply was too large, the next request is computed.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -206,7 +207,7 @@ class IdempotentReplies:
             _require_equal(entry.fingerprint, fingerprint)
             found = await self._answer_of(entry, began_s + within_s)
             if isinstance(found, OpenAiError):
-                raise found
+                raise copy(found)  # each that waits has its own: raising keeps frames with bodies
             if found is not None:
                 return _Replayed(found)
 

@@ -147,7 +147,7 @@ class OpenAiEndpoints:
                 of a service and wants no stream.
         """
         began_s = time.monotonic()
-        metrics = answering = record = failure = None
+        metrics = answering = record = code = None
         outcome = _REFUSED
         try:
             caller = await self._caller(request, by_aiohttp)
@@ -186,7 +186,7 @@ class OpenAiEndpoints:
                         response, outcome = await answering.run(call, key, began_s)
                     return response
         except OpenAiError as error:
-            failure, outcome = error, outcome_of(error)
+            code, outcome = error.code, outcome_of(error)
             if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return refusal_of(error, () if record is None else record.headers)
@@ -195,7 +195,7 @@ class OpenAiEndpoints:
             if metrics is not None:
                 metrics.count(outcome, took_s)
             if record is not None:
-                self._requests.end(record, outcome, failure)
+                self._requests.end(record, outcome, code)
             if self._spans is not None and record is not None and answering is not None:
                 self._spans.record(
                     checked,
