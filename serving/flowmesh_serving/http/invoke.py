@@ -24,7 +24,7 @@ from flowmesh_serving.errors import (
     outcome_of,
 )
 from flowmesh_serving.http.connections import Connections
-from flowmesh_serving.http.idempotent_replies import IdempotentReplies, Turn
+from flowmesh_serving.http.idempotent_replies import REPLAYED, IdempotentReplies, Turn
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest
 from flowmesh_serving.http.invoke_checks import InvokeChecks
@@ -126,7 +126,7 @@ class InvokeEndpoint:
                 outcome = CANCELLED
                 with await self._turn(request, caller, body, waited_s) as turn:
                     if turn.reply is not None:
-                        outcome = _OK
+                        outcome = REPLAYED
                         return turn.reply.for_aiohttp()
                     waited_s += turn.waited_s
                     run = self._checks.run(
