@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from flowmesh_serving.call_spans import CallSpans, StagedCall, StageSpan
 from flowmesh_serving.requests.call_record import stage_records
 from flowmesh_serving.requests.request_record import RequestRecord
-from flowmesh_serving.stages.stage_questions import TRACES_MAX, StageQuestion, StageQuestions
+from flowmesh_serving.stages.stage_questions import StageQuestion, StageQuestions
 from flowmesh_serving.stages.staged_requests import PendingRequest
 
 
@@ -28,7 +28,7 @@ class StageTraces:
     def begin(self, pending: PendingRequest) -> "StageTrace":
         """Asks the hubs of a request that is about to end."""
         question = self._questions.begin(
-            pending.request_id, pending.links.values(), pending.graph.stages, TRACES_MAX
+            pending.request_id, pending.links.values(), pending.graph.stages
         )
         return StageTrace(self, pending, question)
 
