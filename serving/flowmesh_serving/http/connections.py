@@ -180,6 +180,11 @@ class ClientConnection(web.RequestHandler):
         response.force_close()
         return response
 
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Logs an exception, but for bytes that are no body; they are not worth a log line."""
+        if not isinstance(more.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **more)
+
     def respond(self, request: WholeRequest, response: bytes) -> None:
         """Sends the response of a request that came whole; does nothing if that has ended."""
         if self._whole is not request:
