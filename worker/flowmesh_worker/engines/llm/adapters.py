@@ -79,6 +79,11 @@ class LoraTargets:
         rank = _check_config(config)
         for tensor, shape in shapes.items():
             self._check_tensor(tensor, shape, rank)
+            other = _other_half(tensor)
+            if other not in shapes:
+                raise bad_input(
+                    f"the adapter has {tensor} but not {other}", "save it again with PEFT"
+                )
 
     def _check_tensor(self, tensor: str, shape: tuple[int, ...], rank: int) -> None:
         module, kind, _ = tensor.removeprefix(_PREFIX).rpartition(".lora_")
@@ -96,6 +101,12 @@ class LoraTargets:
                 f" layer has {inputs} inputs and {outputs} outputs and the rank is {rank}",
                 "use an adapter that was trained on this model",
             )
+
+
+def _other_half(tensor: str) -> str:
+    """Returns the B of an A, or the A of a B: vLLM ignores a layer without its A."""
+    module, _, side = tensor.rpartition(".lora_")
+    return f"{module}.lora_{'B' if side[0] == 'A' else 'A'}{side[1:]}"
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
