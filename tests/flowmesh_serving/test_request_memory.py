@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -9,14 +10,23 @@ from pathlib import Path
 
 import pytest
 from tests.flowmesh_serving.hand_hub import hand_hub, load
-from tests.flowmesh_serving.raw_http import chat, connected, request
+from tests.flowmesh_serving.raw_http import CHAT, chat, connected, request
 from tests.flowmesh_serving.stack import MODEL, SERVICE, Stack, router_of, services, until
 from tests.flowmesh_serving.stage_stack import SERVICE as STAGED
 from tests.flowmesh_serving.stage_stack import URL, entry_of, service_of
 from tests.flowmesh_serving.test_request_status import REPLICA, SPEC
 
 from flowmesh_core.openai.errors import OpenAiError
-from flowmesh_core.protocol.serving import CallEnded
+from flowmesh_core.protocol.serving import (
+    AskStages,
+    CallEnded,
+    RunStages,
+    StageProgress,
+    StageReport,
+    StageValue,
+)
+from flowmesh_serving.http.whole_invocations import _Invocation
+from flowmesh_serving.http.whole_requests import WholeRequest
 from flowmesh_serving.requests.request_table import RequestTable
 from flowmesh_serving.service_table import Caller
 
@@ -70,6 +80,72 @@ async def test_cancelled_requests_leave_no_body_in_memory(tmp_path: Path, versio
             tracemalloc.stop()
         assert len(stack.router._requests._ended[SERVICE, "team-a"]) == 11
     assert after - before < 5 * BODY_BYTES, "less than half of the bodies that were sent"
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("version", [b"HTTP/1.1", b"HTTP/1.0"])
+@pytest.mark.parametrize("times", [False, True])
+async def test_answered_requests_leave_no_body_in_memory(
+    tmp_path: Path, version: bytes, times: bool
+) -> None:
+    data = request(json.dumps({"q": "x" * BODY_BYTES}).encode(), path=URL)
+    async with (
+        router_of(tmp_path, (entry_of(service_of(SPEC)),), stage_times=times) as stack,
+        hand_hub(tmp_path, REPLICA, worker="w", reports_stages=True) as hub,
+    ):
+        await until(lambda: stack.router._replicas.count(STAGED) == 1)
+
+        async def answered() -> None:
+            async with connected(stack) as peer:
+                peer.send(data.replace(b"HTTP/1.1", version, 1))
+                run = await hub._next(RunStages)
+                hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
+                assert (await peer.answer()).status == 200
+            if times:
+                question = await hub._next(AskStages)
+                hub.say(StageReport(question.number, (StageProgress("one", "ended"),)))
+            await until(lambda: not stack.router._connections._open)
+
+        await answered()
+        tracemalloc.start()
+        try:
+            before, _ = tracemalloc.get_traced_memory()
+            for _ in range(10):
+                await answered()
+            after, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    assert after - before < 5 * BODY_BYTES, "less than half of the bodies that were sent"
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("path", [URL, CHAT])
+async def test_a_request_that_came_whole_is_freed_with_its_answer(
+    tmp_path: Path, path: str
+) -> None:
+    listed = (*services(tokens=()), entry_of(service_of(SPEC)))
+    if path == CHAT:
+        listed = (*services(), entry_of(service_of(SPEC), tokens=()))
+    async with (
+        router_of(tmp_path, listed) as stack,
+        hand_hub(tmp_path, load(f"{SERVICE}/llm/r1/0"), REPLICA, worker="w") as hub,
+    ):
+        await until(lambda: stack.router._replicas.count(STAGED) == 1)
+        async with connected(stack) as peer:
+            for _ in range(3):
+                if path == CHAT:
+                    peer.send(request(chat("one")))
+                    call = await hub.call()
+                    hub.say(CallEnded(call.call_id, "ok", body=b"{}"))
+                else:
+                    peer.send(request(b'{"q": 1}', path=URL))
+                    run = await hub._next(RunStages)
+                    hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
+                assert (await peer.answer()).status == 200
+        await until(lambda: not stack.router._connections._open)
+        assert [
+            one for one in gc.get_objects() if isinstance(one, WholeRequest | _Invocation)
+        ] == []
 
 
 @pytest.mark.usefixtures("uncollected")

@@ -137,7 +137,7 @@ class ClientConnection(web.RequestHandler):
         self._stop_slow()
         whole, self._whole = self._whole, None
         super().connection_lost(exc)
-        if whole is not None:
+        if whole is not None and whole.on_gone is not None:
             whole.on_gone()
 
     def data_received(self, data: bytes) -> None:

@@ -196,6 +196,7 @@ class _Invocation:
 
     def _end(self, code: str | None = None) -> tuple[tuple[str, str], ...]:
         """Frees what the request has, and counts it; returns what its response says of it."""
+        self._request.on_gone = None  # else they keep each other, and the body
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, None

@@ -76,6 +76,7 @@ class StageTrace:
             took_s: seconds since it came.
         """
         self.ended = record
+        self.pending.trace = None  # else they keep each other, and the body
         run, graph = self.pending.run, self.pending.graph
         call = StagedCall(
             request_id=run.request_id,
