@@ -5,7 +5,7 @@ from flowmesh_core.serving.latency_sketch import BUCKETS, bucket_of
 
 _ANSWERED, _FAILED, _REFUSED, _CANCELLED = "ok", "failed", "refused", "cancelled"
 _UNASKED = frozenset({"invalid", "replayed"})
-"""Outcomes of requests that ask nothing of replicas: a caller's mistakes, and remembered replies."""
+"""Outcomes of requests that ask nothing of replicas."""
 
 
 class RequestCounts:

@@ -33,7 +33,9 @@ async def test_a_body_that_is_not_encoded_as_it_says_is_invalid(
     assert [r for r in caplog.records if r.levelno >= logging.WARNING] == []
 
 
-@pytest.mark.parametrize("chunk", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdeXX", b"ffffffffffffffffff\r\n"])
+@pytest.mark.parametrize(
+    "chunk", [b"zz\r\n", b"-1\r\n", b"5\r\nabcdeXX", b"ffffffffffffffffff\r\n"]
+)
 async def test_a_chunk_that_is_none_is_invalid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, chunk: bytes
 ) -> None:

@@ -395,9 +395,7 @@ async def test_keys_that_are_no_text_are_different_keys() -> None:
         assert not await knows(replies, "team-a", key)
         await remember(replies, "team-a", key, str(number).encode())
     for number, key in enumerate(keys):
-        with await replies.turn(
-            CALLERS["team-a"], {"Idempotency-Key": key}, ("", b""), 1
-        ) as turn:
+        with await replies.turn(CALLERS["team-a"], {"Idempotency-Key": key}, ("", b""), 1) as turn:
             assert turn.reply is not None
             assert turn.reply.body == str(number).encode()
     replies.close()

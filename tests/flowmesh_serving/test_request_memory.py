@@ -46,6 +46,10 @@ def errors_alive() -> int:
     return sum(isinstance(one, OpenAiError) for one in gc.get_objects())
 
 
+def wholes() -> int:
+    return sum(isinstance(one, WholeRequest | _Invocation) for one in gc.get_objects())
+
+
 async def cancelled(stack: Stack, data: bytes) -> int:
     """Sends a request, cancels it by its id, and returns the status of its answer."""
     async with connected(stack) as peer:
@@ -143,9 +147,28 @@ async def test_a_request_that_came_whole_is_freed_with_its_answer(
                     hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
                 assert (await peer.answer()).status == 200
         await until(lambda: not stack.router._connections._open)
-        assert [
-            one for one in gc.get_objects() if isinstance(one, WholeRequest | _Invocation)
-        ] == []
+        assert wholes() == 0
+
+
+@pytest.mark.usefixtures("uncollected")
+@pytest.mark.parametrize("path", [URL, CHAT])
+async def test_a_request_whose_client_vanishes_is_freed(tmp_path: Path, path: str) -> None:
+    listed = (entry_of(service_of(SPEC)),) if path == URL else services()
+    data = request(b'{"q": 1}', path=URL) if path == URL else request(chat("one"))
+    async with (
+        router_of(tmp_path, listed) as stack,
+        hand_hub(tmp_path, load(f"{SERVICE}/llm/r1/0"), REPLICA, worker="w"),
+    ):
+        service = STAGED if path == URL else SERVICE
+        await until(lambda: bool(stack.router._replicas.count(service)))
+        for _ in range(3):
+            async with connected(stack) as peer:
+                peer.send(data)
+                await until(lambda: bool(stack.router._requests._in_flight))
+                peer.reset()
+            await until(lambda: not stack.router._requests._in_flight)
+        await until(lambda: not stack.router._connections._open)
+        assert wholes() == 0
 
 
 @pytest.mark.usefixtures("uncollected")

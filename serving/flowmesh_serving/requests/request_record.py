@@ -108,7 +108,12 @@ def cancellable(record: RequestRecord) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if record.ended_by is None or task is None or task.uncancel():
+        if record.ended_by is None or not _is_uncancelled():
             raise
         raise record.ended_by() from None
+
+
+def _is_uncancelled() -> bool:
+    """Takes a cancellation of this task back; returns whether it was the only one."""
+    task = asyncio.current_task()  # no local of the block, which an error would keep with its task
+    return task is not None and not task.uncancel()

@@ -241,8 +241,6 @@ class OtherServer(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(self.body)
 
-    do_GET = do_POST
-
     def log_message(self, *_: object) -> None:
         pass
 

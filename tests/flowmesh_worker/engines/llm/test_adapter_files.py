@@ -106,6 +106,8 @@ def test_a_pickled_adapter_is_not_read(tmp_path: Path) -> None:
 def test_half_of_a_layer_is_bad_input(tmp_path: Path, missing: str) -> None:
     """vLLM ignores a layer without its A, so the answers would be those of the model alone."""
     half = {name: one for name, one in TENSORS.items() if f"lora_{missing}." not in name}
-    with pytest.raises(AttemptError, match=rf"q_proj\.lora_.\.weight but not .*lora_{missing}") as caught:
+    with pytest.raises(
+        AttemptError, match=rf"q_proj\.lora_.\.weight but not .*lora_{missing}"
+    ) as caught:
         TARGETS.check(adapter(tmp_path, with_config(), json.dumps(half).encode()))
     assert caught.value.failure.kind is FailureKind.BAD_INPUT
