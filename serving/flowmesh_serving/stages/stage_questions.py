@@ -156,7 +156,7 @@ class StageQuestions:
             self._end(question, is_complete=True)
 
     def _end(self, question: StageQuestion, *, is_complete: bool = False) -> None:
-        """Ends a question, whoever waits for it; late ones answer nobody."""
+        """Answers all that wait for a question."""
         assert question.timer is not None, "a question of no hub is not waiting"
         question.timer.cancel()
         question.answered.set_result(is_complete)
