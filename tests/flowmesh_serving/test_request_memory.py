@@ -21,6 +21,7 @@ from flowmesh_core.protocol.serving import (
     AskStages,
     CallEnded,
     RunStages,
+    StageFailed,
     StageProgress,
     StageReport,
     StageValue,
@@ -214,6 +215,25 @@ async def test_no_error_outlives_its_request_to_stages(tmp_path: Path, version: 
         assert await cancelled(stack, data) == 499
         await until(lambda: not stack.router._connections._open)
         assert errors_alive() == before
+
+
+async def test_a_hub_fills_no_memory_by_the_code_of_an_error(tmp_path: Path) -> None:
+    """The record of a request keeps it; bodies of failures are bounded by the frame alone."""
+    code = "x" * BODY_BYTES
+    body = json.dumps({"error": {"message": "no", "code": code}}).encode()
+    async with (
+        router_of(tmp_path, (entry_of(service_of(SPEC)),)) as stack,
+        hand_hub(tmp_path, REPLICA, worker="w") as hub,
+        connected(stack) as peer,
+    ):
+        await until(lambda: stack.router._replicas.count(STAGED) == 1)
+        peer.send(request(b'{"q": 1}', path=URL))
+        run = await hub._next(RunStages)
+        hub.say(StageFailed(run.request_id, 1, "one", "", "failed", 500, body))
+        assert (await peer.answer()).error["message"] == "no (stage one)"
+        (record,) = stack.router._requests._ended[STAGED, "team-a"].values()
+        assert record.code is not None
+        assert len(record.code) == 64
 
 
 def test_times_of_a_request_are_right_where_the_clock_is_set_back(
