@@ -12,7 +12,6 @@ from flowmesh_serving.errors import (
     replicas_full,
 )
 
-
 _CODE_CHARS_MAX = 64
 """Of a code: records of requests keep it."""
 
