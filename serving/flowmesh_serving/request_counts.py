@@ -4,7 +4,8 @@ from flowmesh_core.protocol.router_reports import ReplicaProfile, ServiceReport
 from flowmesh_core.serving.latency_sketch import BUCKETS, bucket_of
 
 _ANSWERED, _FAILED, _REFUSED, _CANCELLED = "ok", "failed", "refused", "cancelled"
-_INVALID = "invalid"
+_UNASKED = frozenset({"invalid", "replayed"})
+"""Outcomes of requests that ask nothing of replicas."""
 
 
 class RequestCounts:
@@ -62,7 +63,7 @@ class RequestCounts:
         if outcome == _REFUSED:
             self._refused += 1
             return False
-        if outcome == _INVALID:
+        if outcome in _UNASKED:
             self._invalid += 1
             return False
         missed = 0 < self.target_s < seconds

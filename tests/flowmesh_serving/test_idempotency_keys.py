@@ -388,6 +388,51 @@ async def test_a_flood_of_keys_forgets_those_of_its_tenant_only() -> None:
     replies.close()
 
 
+async def test_keys_that_are_no_text_are_different_keys() -> None:
+    replies = IdempotentReplies()
+    keys = [raw.decode(errors="surrogateescape") for raw in (b"\xfe", b"\xff", b"\xff\xfe", b"?")]
+    for number, key in enumerate(keys):
+        assert not await knows(replies, "team-a", key)
+        await remember(replies, "team-a", key, str(number).encode())
+    for number, key in enumerate(keys):
+        with await replies.turn(CALLERS["team-a"], {"Idempotency-Key": key}, ("", b""), 1) as turn:
+            assert turn.reply is not None
+            assert turn.reply.body == str(number).encode()
+    replies.close()
+
+
+async def test_a_replay_is_counted_apart_and_asks_for_no_replicas(tmp_path: Path) -> None:
+    """Else clients that send requests again would have a service scaled, and its target met."""
+    async with calls(tmp_path) as clients:
+        first = clients.ask()
+        call = await clients.hub.call()
+        second = clients.ask()
+        await clients.until_waiting()
+        clients.hub.say(CallEnded(call.call_id, "ok", body=b"{}"))
+        await asyncio.gather(first, second)
+        for _ in range(3):
+            await clients.ask()
+        await clients.until_idle()
+        metrics = clients.stack.router._metrics
+        text = metrics.text({}).decode()
+        report = metrics.of_service(SERVICE).counts.report(SERVICE, ())
+    for outcome, count in (("ok", 1), ("replayed", 4)):
+        assert f'requests_total{{outcome="{outcome}",service="{SERVICE}"}} {count}.0' in text
+    assert (report.came - report.invalid, report.ended, sum(report.latency)) == (1, 1, 1)
+
+
+async def test_a_replay_of_stages_is_counted_apart(tmp_path: Path) -> None:
+    async with staged(tmp_path) as clients:
+        first = clients.invoke()
+        run = await clients.hub._next(RunStages)
+        value = json.dumps({"completion": "there"}).encode()
+        clients.hub.say(StageValue(run.request_id, 1, "reply", "two", value))
+        assert_replayed(await first, await clients.invoke())
+        await clients.until_idle()
+        report = clients.stack.router._metrics.of_service(STAGED).counts.report(STAGED, ())
+    assert (report.came, report.ended, report.invalid) == (2, 1, 1)
+
+
 async def test_large_replies_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(idempotent_replies, "BYTES_MAX", 1000)
     monkeypatch.setattr(idempotent_replies, "ALL_BYTES_MAX", 1500)

@@ -471,26 +471,77 @@ async def test_a_flood_forgets_the_requests_of_its_tenant_only(tmp_path: Path) -
         assert await http.listed() == []
 
 
+async def test_clients_that_ask_about_one_request_have_its_hub_asked_once(tmp_path: Path) -> None:
+    async with staged(tmp_path) as (http, hub):
+        asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
+        run = await hub._next(RunStages)
+        showing = [asyncio.create_task(http.status(run.request_id, STAGED)) for _ in range(9)]
+        question = await hub._next(AskStages)
+        questions = http.stack.router._status._questions
+        (waiting,) = questions._waiting.values()
+        await until(lambda: len(waiting.answered._callbacks or ()) == 9)
+        showing.pop(0).cancel()  # the first client leaves, and the others still get the answer
+        await asyncio.sleep(0)
+        hub.say(StageReport(question.number, (StageProgress("one", "running"),)))
+        states = [found["stages"][0]["state"] for found in await asyncio.gather(*showing)]
+        assert states == ["running"] * 8
+        assert question.number == 1
+        assert not questions._waiting
+        assert not questions._of_clients
+        hub.say(StageReport(1, (StageProgress("one", "running"),)))  # late: ignored
+        hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
+        assert await asking == (200, {"out": 2})
+
+
 async def test_questions_of_a_flood_of_clients_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("flowmesh_serving.stages.stage_questions.STATUS_MAX", 3)
     monkeypatch.setattr("flowmesh_serving.stages.stage_questions._WITHIN_S", 30.0)
     async with staged(tmp_path) as (http, hub):
-        asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
-        run = await hub._next(RunStages)
-        showing = [asyncio.create_task(http.status(run.request_id, STAGED)) for _ in range(9)]
-        await until(lambda: sum(one.done() for one in showing) == 6)
+        asking, runs = [], []
+        for _ in range(5):
+            asking.append(asyncio.create_task(http.send("POST", URL, json={"q": 1})))
+            runs.append(await hub._next(RunStages))
+        showing = [asyncio.create_task(http.status(run.request_id, STAGED)) for run in runs]
+        await until(lambda: sum(one.done() for one in showing) == 2)
         questions = http.stack.router._status._questions
         assert sorted(questions._waiting) == [1, 2, 3]
         running = (StageProgress("one", "running"),)
         hub.say(*(StageReport(number, running) for number in (1, 2, 3)))
         states = [found["stages"][0]["state"] for found in await asyncio.gather(*showing)]
-        assert Counter(states) == {"unknown": 6, "running": 3}
-        assert not questions._waiting
-        hub.say(StageReport(1, running))  # late: ignored
-        hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
-        assert await asking == (200, {"out": 2})
+        assert Counter(states) == {"unknown": 2, "running": 3}
+        hub.say(*(StageValue(run.request_id, 1, "reply", "two", b"2") for run in runs))
+        assert await asyncio.gather(*asking) == [(200, {"out": 2})] * 5
+
+
+async def test_requests_that_end_leave_room_for_clients_questions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A router that keeps the times of stages asks about each request at its end."""
+    monkeypatch.setattr("flowmesh_serving.stages.stage_questions.STATUS_MAX", 3)
+    monkeypatch.setattr("flowmesh_serving.stages.stage_questions._WITHIN_S", 30.0)
+    entry = entry_of(service_of(SPEC), tokens=TOKENS)
+    async with (
+        router_of(tmp_path, (entry,), stage_times=True) as stack,
+        hand_hub(tmp_path, REPLICA, worker="w", reports_stages=True) as hub,
+        http_of(stack) as http,
+    ):
+        await until(lambda: stack.router._replicas.count(STAGED) == 1)
+        for _ in range(5):
+            asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
+            run = await hub._next(RunStages)
+            hub.say(StageValue(run.request_id, 1, "reply", "two", b"2"))
+            assert await asking == (200, {"out": 2})
+        asking = asyncio.create_task(http.send("POST", URL, json={"q": 1}))
+        run = await hub._next(RunStages)
+        showing = asyncio.create_task(http.status(run.request_id, STAGED))
+        async with asyncio.timeout(30):
+            while (question := await hub._next(AskStages)).request_id != run.request_id:
+                pass
+        hub.say(StageReport(question.number, (StageProgress("one", "running"),)))
+        assert (await showing)["stages"][0]["state"] == "running"
+        asking.cancel()
 
 
 async def test_a_release_that_a_hub_forges_writes_no_header(tmp_path: Path) -> None:

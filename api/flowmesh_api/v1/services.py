@@ -27,7 +27,8 @@ class ServiceReplicas(msgspec.Struct, frozen=True, omit_defaults=True):
         workers: that hold one.
         reason: why some are missing or not ready; empty where none is.
         placed: by replica id, the worker on which it is placed: what a router believes a hub about.
-        code_failures: how often in a row the user's code of one of them did not load.
+        code_failures: how often in a row the user's code, model or adapter could not be used by one
+            of them.
     """
 
     component: str

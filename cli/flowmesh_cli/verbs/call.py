@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flowmesh_cli.connection.router_request import send_to_router
+from flowmesh_cli.connection.router_request import (
+    BROKEN,
+    cut_short,
+    json_of,
+    refusal_of,
+    send_to_router,
+)
 from flowmesh_cli.connection.state_dir import state_dir as state_of
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -64,7 +70,7 @@ def call(
     request = request_of(endpoint(state_of(state_dir)), model, text, options)
     with _post(request) as response:
         if as_json or request.is_staged:
-            terminal.answer(json.loads(response.read()))
+            terminal.answer(json_of(response))
         else:
             _print(terminal, response)
 
@@ -127,9 +133,8 @@ def _post(request: ServiceRequest) -> http.client.HTTPResponse:
         "POST", request.url, request.token, timeout_s=_TIMEOUT_S, body=request.body
     )
     if response.status != _OK:
-        error = json.loads(response.read())["error"]
         raise CliError(
-            error["message"],
+            refusal_of(response),
             ExitCode.REFUSED,
             where=f"HTTP {response.status}",
             remedy=_WAITS if response.status == _UNAVAILABLE else "",
@@ -138,7 +143,7 @@ def _post(request: ServiceRequest) -> http.client.HTTPResponse:
 
 
 def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:
-    for line in response:
+    for line in _lines(response):
         if not line.startswith(_DATA):
             continue
         data = line.removeprefix(_DATA).strip()
@@ -148,8 +153,11 @@ def _pieces(response: http.client.HTTPResponse) -> Iterator[str]:
         if "error" in event:
             raise CliError(event["error"]["message"], ExitCode.REFUSED)
         yield event["choices"][0]["delta"].get("content") or ""
-    raise CliError(
-        "the answer was cut short",
-        ExitCode.NO_FABRIC,
-        remedy="check that `fmesh serve` is still running, then ask again",
-    )
+    raise cut_short()
+
+
+def _lines(response: http.client.HTTPResponse) -> Iterator[bytes]:
+    try:
+        yield from response
+    except BROKEN as e:
+        raise cut_short() from e

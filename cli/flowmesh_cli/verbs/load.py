@@ -24,6 +24,8 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.call import ServiceRequest, request_of
 
 _OK = 200
+_TIMEOUT_S = 600.0
+"""No request of a service takes longer."""
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0}
 _QUANTILES = (0.5, 0.95, 0.99)
 
@@ -78,18 +80,21 @@ def load(
     """Sends requests at a constant rate.
 
     Raises:
-        CliError: the model is not served here, the text is not what it takes, or the duration is
-            malformed.
+        CliError: the model is not served here, the text is not what it takes, or the rate or the
+            duration is malformed.
         Exit: no request succeeded.
     """
     terminal = Terminal(as_json=as_json)
+    duration_s = seconds(duration)
+    if not math.isfinite(rate * duration_s):
+        raise CliError(f"{rate} is not a rate", ExitCode.USAGE, where="--rate", remedy="e.g. 2")
     options = {
         "max_tokens": max_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
     request = request_of(endpoint(state_of(state_dir)), model, text, options)
-    report = asyncio.run(_Load(request).run(rate, seconds(duration)))
+    report = asyncio.run(_Load(request).run(rate, duration_s))
     if as_json:
         terminal.answer(report.figures())
     else:
@@ -159,7 +164,11 @@ class _Load:
         import aiohttp  # noqa: PLC0415 - other commands start without it
 
         connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, headers=self._headers) as session:
+        async with aiohttp.ClientSession(
+            connector=connector,
+            headers=self._headers,
+            timeout=aiohttp.ClientTimeout(total=_TIMEOUT_S),
+        ) as session:
             began_s, cpu_s = time.monotonic(), time.process_time()
             tasks = []
             for number in range(max(1, round(rate * duration_s))):
@@ -188,6 +197,8 @@ class _Load:
                     error = "the answer was cut short"
         except aiohttp.ClientError as e:
             outcome, error = "connection_lost", str(e) or type(e).__name__
+        except TimeoutError:
+            outcome, error = "timed_out", f"no whole answer within {_TIMEOUT_S:g} s"
         self._report.outcomes[outcome] += 1
         if outcome == "ok":
             self._report.latencies_s.append(time.monotonic() - began_s)

@@ -35,7 +35,7 @@ _POLL_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _READY, _FAILED = "Ready", "Failed"
 _CODE_FAILURES_MAX = 2
-"""Code that did not load so often in a row will not: a first failure may be the machine's."""
+"""What could not be loaded so often in a row will not: a first failure may be the machine's."""
 
 
 def serve(
@@ -132,10 +132,10 @@ class _Serving:
                 )
             if any(r.code_failures >= _CODE_FAILURES_MAX for r in status.replicas):
                 raise CliError(
-                    last_reason or "its code does not load",
+                    last_reason or "its code, model or adapter cannot be used",
                     ExitCode.REFUSED,
                     where=model,
-                    remedy="correct the code, then serve it again",
+                    remedy="correct the code, the model or the adapter, then serve it again",
                 )
             text = f"{model}: {status.phase.lower()}{f', {reason}' if reason else ''}"
             if text != shown:

@@ -1,5 +1,6 @@
 """What one ``fmesh serve`` offers: a service for each model, and the services of files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,10 +96,29 @@ def offers_of(chosen: ServeOptions) -> list[ServiceOffer]:
             remedy="write them in `adapters` of its component",
         )
     require_models(tuple(m for m in chosen.models if not is_service_file(m)))
-    return [
+    models = tuple(dict.fromkeys(chosen.models))
+    offers = [
         _of_file(given, chosen) if is_service_file(given) else _of_model(given, chosen, adapters)
-        for given in chosen.models
+        for given in models
     ]
+    _refuse_equal_names(models, offers)
+    return offers
+
+
+def _refuse_equal_names(models: Sequence[str], offers: Sequence[ServiceOffer]) -> None:
+    """Refuses two of one name: one would take the place, or the token, of the other."""
+    known: dict[str, str] = {}
+    for given, offer in zip(models, offers, strict=True):
+        for name in (f"service {offer.entry.service}", f"model {offer.entry.model}"):
+            other = known.setdefault(name, given)
+            if other != given:
+                raise CliError(
+                    f"{name} is also that of {other}",
+                    ExitCode.USAGE,
+                    where=given,
+                    remedy="give each a name of its own, or serve them with two commands, each with"
+                    " a --state-dir",
+                )
 
 
 def _of_model(

@@ -1,6 +1,7 @@
 """``fmesh services``: what is served, by which replicas, and why these."""
 
 from pathlib import Path
+from urllib.parse import quote
 
 from flowmesh_api.v1.services import (
     ServiceList,
@@ -49,7 +50,7 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}", ServiceStatus, namespace=chosen_namespace(http, namespace)
+            service_path(name), ServiceStatus, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -83,7 +84,7 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         found = http.get(
-            f"/v1/services/{name}/why", ServiceReasons, namespace=chosen_namespace(http, namespace)
+            service_path(name, "why"), ServiceReasons, namespace=chosen_namespace(http, namespace)
         )
     if as_json:
         terminal.answer(found)
@@ -130,6 +131,11 @@ def _upload(found: DescribedService, place: Target) -> None:
         for name, kind, path in found.uploads:
             reference = upload(http, path, kind, found.service.metadata.namespace).reference
             inputs[name][kind] = reference
+
+
+def service_path(name: str, *more: str) -> str:
+    """Returns the path of a service in the API, or of a part of it; a name is one segment."""
+    return "/".join(("/v1/services", quote(name, safe=""), *more))
 
 
 def chosen_namespace(http: ApiClient, namespace: str) -> str:

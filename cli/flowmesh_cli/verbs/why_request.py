@@ -4,12 +4,11 @@ On the laptop, where the state folder says which router serves: no router of a c
 behind one address.
 """
 
-import json
 import re
 from typing import Any
 from urllib.parse import quote
 
-from flowmesh_cli.connection.router_request import send_to_router
+from flowmesh_cli.connection.router_request import json_of, refusal_of, send_to_router
 from flowmesh_cli.connection.state_dir import state_dir
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -79,13 +78,14 @@ def story_of(found: dict[str, Any]) -> list[str]:
 
 def _find(served: Endpoint, request_id: str) -> dict[str, Any]:
     for model, service in served.services.items():
-        status, found = _ask(served, f"{service}/requests/{request_id}", served.tokens[model])
-        if status == _OK:
-            return found
-        if status != _NOT_FOUND:
-            raise CliError(
-                found["error"]["message"], ExitCode.REFUSED, where=f"{service}, HTTP {status}"
-            )
+        url = f"{served.url}/services/{quote(service)}/requests/{request_id}"
+        token = served.tokens[model]
+        with send_to_router("GET", url, token, timeout_s=_TIMEOUT_S) as response:
+            if response.status == _OK:
+                return dict(json_of(response))
+            if response.status != _NOT_FOUND:
+                where = f"{service}, HTTP {response.status}"
+                raise CliError(refusal_of(response), ExitCode.REFUSED, where=where)
     raise CliError(
         f"the router of this folder does not know request {request_id}",
         ExitCode.NOT_FOUND,
@@ -93,12 +93,6 @@ def _find(served: Endpoint, request_id: str) -> dict[str, Any]:
         remedy=f"it was refused before it began, was sent to another router, or is forgotten:"
         f" {_BOUND}",
     )
-
-
-def _ask(served: Endpoint, path: str, token: str) -> tuple[int, dict[str, Any]]:
-    url = f"{served.url}/services/{quote(path)}"
-    with send_to_router("GET", url, token, timeout_s=_TIMEOUT_S) as response:
-        return response.status, json.loads(response.read())
 
 
 def _state(found: dict[str, Any]) -> str:

@@ -155,6 +155,11 @@ class TimedRequestHandler(web.RequestHandler):
         finally:
             self._work.discard(task)
 
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Logs an exception, but for bytes that are no body; they are not worth a log line."""
+        if not isinstance(more.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **more)
+
     def _waits_for_request(self) -> bool:
         return self._waiter is not None and not self._waiter.done()
 

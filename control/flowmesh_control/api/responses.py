@@ -144,6 +144,11 @@ async def errors_as_json(request: web.Request, handler: Handler) -> web.StreamRe
     except RecursionError:
         response = _error(400, "the body is nested too deeply", "body", "flatten it")
         return _in_openais_shape(request, response)
+    except web.RequestPayloadError:
+        text = "the body is not encoded as its headers say"
+        response = _error(400, text, "body", "send it with the Content-Encoding that it has")
+        response.force_close()  # where the next request begins is not known
+        return _in_openais_shape(request, response)
     except web.HTTPException as e:
         return _in_openais_shape(request, _error(e.status, e.reason, request.path))
     except ConnectionResetError:

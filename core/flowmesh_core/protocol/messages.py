@@ -219,7 +219,7 @@ class ServingReplicaState(msgspec.Struct, frozen=True, omit_defaults=True, gc=Fa
         token: of the replica's opening: the proof, to a later leader, that it was given to this
             worker process.
         halvings: how often its calls at once are halved, since its host ran out of memory.
-        code_failures: how often in a row its user's code did not load.
+        code_failures: how often in a row its user's code, model or adapter could not be used.
         call_s: seconds that the calls took, from when they ran, that have done ``units``.
     """
 

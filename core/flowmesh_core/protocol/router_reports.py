@@ -42,7 +42,8 @@ class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):
         latency: of those that were answered, their number by bucket of ``latency_sketch``; buckets
             at the end without a request are left out.
         replicas: the profiles of its replicas, as their hubs reported them last.
-        invalid: those that their caller has to change: 4xx, but for 429.
+        invalid: those that no replica is asked for: that their caller has to change (4xx, but for
+            429), or that got the reply of an equal one by their idempotency key.
         streamed: those whose answer has begun as a stream.
         missed_ttft: of those, the ones whose first event came after its target.
         token_timed: streams that have ended with at least two tokens.

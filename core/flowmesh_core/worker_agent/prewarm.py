@@ -45,6 +45,8 @@ RETRY_PINNED_MAX_S = 60.0
 RETRY_STORE_S = 60.0
 """Delay before an entry that failed because of the store is retried."""
 TIMER = "prewarm"
+_OF_THE_USER = frozenset({FailureKind.USER_CODE.value, FailureKind.BAD_INPUT.value})
+"""Failures that will be the same the next time."""
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +60,7 @@ class PrewarmEntry:
         retried: whether a retry timer is set.
         failure: why it has failed; None before.
         failures: how often it has since it was last loaded; ``code_failures`` how often in a row
-            because a user's code does not load.
+            because the user's code, model or adapter cannot be used.
     """
 
     spec: PrewarmSpec
@@ -277,8 +279,8 @@ class Prewarmer:
         if entry.spec.signature in self.pinned:
             self._retry_after(entry, min(RETRY_PINNED_MAX_S, 2.0 ** min(entry.failures, 10)))
             entry.failures += 1
-            is_code = failure.kind == FailureKind.USER_CODE.value
-            entry.code_failures = entry.code_failures + 1 if is_code else 0
+            is_users = failure.kind in _OF_THE_USER
+            entry.code_failures = entry.code_failures + 1 if is_users else 0
             return
         self._out.add(PrewarmFailed(entry.spec, failure))
         if failure.kind == FailureKind.STORE.value:

@@ -137,7 +137,7 @@ class ClientConnection(web.RequestHandler):
         self._stop_slow()
         whole, self._whole = self._whole, None
         super().connection_lost(exc)
-        if whole is not None:
+        if whole is not None and whole.on_gone is not None:
             whole.on_gone()
 
     def data_received(self, data: bytes) -> None:
@@ -179,6 +179,11 @@ class ClientConnection(web.RequestHandler):
         response = response_of(malformed_request(status, text))
         response.force_close()
         return response
+
+    def log_exception(self, *args: Any, **more: Any) -> None:
+        """Logs an exception, but for bytes that are no body; they are not worth a log line."""
+        if not isinstance(more.get("exc_info"), web.RequestPayloadError):
+            super().log_exception(*args, **more)
 
     def respond(self, request: WholeRequest, response: bytes) -> None:
         """Sends the response of a request that came whole; does nothing if that has ended."""

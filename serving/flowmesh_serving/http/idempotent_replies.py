@@ -8,6 +8,7 @@ gone or the reply was too large, the next request is computed.
 
 import asyncio
 from collections.abc import Collection, Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -20,6 +21,8 @@ from flowmesh_serving.http.whole_response import WholeResponse
 from flowmesh_serving.service_table import Caller
 
 KEY_HEADER = "Idempotency-Key"
+REPLAYED = "replayed"
+"""The outcome of a request that got the reply of an equal one."""
 REMEMBERED_S = 600.0
 REPLY_BYTES_MAX = 1 << 20
 """A larger reply is not remembered."""
@@ -190,7 +193,9 @@ class IdempotentReplies:
         if len(key) > _KEY_CHARS_MAX:
             raise invalid_value(KEY_HEADER, f"expected at most {_KEY_CHARS_MAX} characters.")
         name = _Name(
-            caller.service.service, caller.namespace, _digest(key.encode(errors="replace"))
+            caller.service.service,
+            caller.namespace,
+            _digest(key.encode(errors="surrogateescape")),
         )
         fingerprint = _digest(request[0].encode() + b"\0" + request[1])
         loop = asyncio.get_running_loop()
@@ -206,7 +211,7 @@ class IdempotentReplies:
             _require_equal(entry.fingerprint, fingerprint)
             found = await self._answer_of(entry, began_s + within_s)
             if isinstance(found, OpenAiError):
-                raise found
+                raise copy(found)  # each that waits has its own: raising keeps frames with bodies
             if found is not None:
                 return _Replayed(found)
 

@@ -24,7 +24,7 @@ from flowmesh_serving.errors import (
     outcome_of,
 )
 from flowmesh_serving.http.connections import Connections
-from flowmesh_serving.http.idempotent_replies import IdempotentReplies, Turn
+from flowmesh_serving.http.idempotent_replies import REPLAYED, IdempotentReplies, Turn
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest
 from flowmesh_serving.http.invoke_checks import InvokeChecks
@@ -111,7 +111,7 @@ class InvokeEndpoint:
     ) -> web.StreamResponse:
         incoming = AiohttpRequest(request)
         metrics = self._metrics.of_service(caller.service.service)
-        record = failure = pending = None
+        record = code = pending = None
         outcome = _REFUSED
         try:
             waited_s = await self._admit(incoming, caller, graph)
@@ -126,7 +126,7 @@ class InvokeEndpoint:
                 outcome = CANCELLED
                 with await self._turn(request, caller, body, waited_s) as turn:
                     if turn.reply is not None:
-                        outcome = _OK
+                        outcome = REPLAYED
                         return turn.reply.for_aiohttp()
                     waited_s += turn.waited_s
                     run = self._checks.run(
@@ -146,7 +146,7 @@ class InvokeEndpoint:
                         response, outcome = await self._answered(answering, pending, events)
                     return response
         except OpenAiError as error:
-            failure, outcome = error, outcome_of(error, had_begun=record is not None)
+            code, outcome = error.code, outcome_of(error, had_begun=record is not None)
             if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             headers = () if record is None else record.headers
@@ -156,7 +156,7 @@ class InvokeEndpoint:
             if record is not None:
                 if pending is not None:
                     record.route = pending.run.route
-                self._requests.end(record, outcome, failure)
+                self._requests.end(record, outcome, code)
                 if pending is not None and pending.trace is not None:
                     took_s = time.monotonic() - began_s
                     pending.trace.end(record, request.headers, took_s)

@@ -136,13 +136,14 @@ class InvokeChecks:
         Raises:
             OpenAiError: its timeout is not a number.
         """
+        slo_s = caller.service.slo_s
         return RunStages(
             request_id=new_call_id(),
             graph="",
             route=UNROUTED,
             request=body,
             budget_ms=max(0, int((timeout_s(headers, caller.service.timeout_s) - waited_s) * _MS)),
-            slo_ms=int(caller.service.slo_s * _MS),
+            slo_ms=max(1, round(slo_s * _MS)) if slo_s else 0,  # a target below 1 ms stays one
             tenant=caller.namespace,
             seed=seed(headers, caller),
             stream=stream,

@@ -14,7 +14,7 @@ from flowmesh_core.decoding import decode
 from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_core.openai.prompt_texts import prompt_texts
 from flowmesh_core.openai.request import CHAT, OpenAiRequest, check_request
-from flowmesh_core.protocol.serving import OK, ServiceCall
+from flowmesh_core.protocol.serving import ServiceCall
 from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.serving.route.prefix_affinity import prefix_key
 from flowmesh_serving.call_spans import CallSpans
@@ -33,7 +33,7 @@ from flowmesh_serving.errors import (
 )
 from flowmesh_serving.http.call_answer import CallAnswer
 from flowmesh_serving.http.connections import Connections
-from flowmesh_serving.http.idempotent_replies import IdempotentReplies
+from flowmesh_serving.http.idempotent_replies import REPLAYED, IdempotentReplies
 from flowmesh_serving.http.in_flight import InFlightRequests
 from flowmesh_serving.http.incoming_request import AiohttpRequest, IncomingRequest
 from flowmesh_serving.http.kubernetes_callers import KubernetesCallers
@@ -147,7 +147,7 @@ class OpenAiEndpoints:
                 of a service and wants no stream.
         """
         began_s = time.monotonic()
-        metrics = answering = record = failure = None
+        metrics = answering = record = code = None
         outcome = _REFUSED
         try:
             caller = await self._caller(request, by_aiohttp)
@@ -167,7 +167,7 @@ class OpenAiEndpoints:
                 asked = request.path, body
                 with await self._replies.turn(caller, request.headers, asked, within_s) as turn:
                     if turn.reply is not None:
-                        outcome = OK
+                        outcome = REPLAYED
                         return turn.reply
                     left_s = within_s - turn.waited_s
                     call = self._call(request, checked, caller, left_s, ranked)
@@ -186,7 +186,7 @@ class OpenAiEndpoints:
                         response, outcome = await answering.run(call, key, began_s)
                     return response
         except OpenAiError as error:
-            failure, outcome = error, outcome_of(error)
+            code, outcome = error.code, outcome_of(error)
             if outcome not in UNREFUSED:
                 self._metrics.refused.labels(error.code or "invalid").inc()
             return refusal_of(error, () if record is None else record.headers)
@@ -195,7 +195,7 @@ class OpenAiEndpoints:
             if metrics is not None:
                 metrics.count(outcome, took_s)
             if record is not None:
-                self._requests.end(record, outcome, failure)
+                self._requests.end(record, outcome, code)
             if self._spans is not None and record is not None and answering is not None:
                 self._spans.record(
                     checked,

@@ -5,6 +5,7 @@ Each has a task, which waits for its answer, and nothing of aiohttp: no request,
 
 import asyncio
 import logging
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -37,6 +38,7 @@ class WholeCalls:
             return False
         task = asyncio.get_running_loop().create_task(self._answer(request))
         request.on_gone = task.cancel
+        task.add_done_callback(partial(_let_go, request))
         return True
 
     async def _answer(self, request: WholeRequest) -> None:
@@ -47,6 +49,11 @@ class WholeCalls:
             found = refusal_of(internal_error())
         assert isinstance(found, WholeResponse)
         request.answer(found)
+
+
+def _let_go(request: WholeRequest, _: asyncio.Task[None]) -> None:
+    """Parts a request from its task: one that was cancelled keeps its frames, and so the body."""
+    request.on_gone = None
 
 
 class _StreamField(msgspec.Struct):

@@ -191,11 +191,12 @@ class _Invocation:
         self._outcome = outcome_of(error, had_begun=self._outcome == CANCELLED)
         if self._outcome not in UNREFUSED:
             self._router.metrics.refused.labels(error.code or "invalid").inc()
-        headers = self._end(error)
+        headers = self._end(error.code)
         self._request.answer(refusal_of(error, headers))
 
-    def _end(self, error: OpenAiError | None = None) -> tuple[tuple[str, str], ...]:
+    def _end(self, code: str | None = None) -> tuple[tuple[str, str], ...]:
         """Frees what the request has, and counts it; returns what its response says of it."""
+        self._request.on_gone = None  # else they keep each other, and the body
         if self._timer is not None:
             self._timer.cancel()
         pending, self._pending = self._pending, None
@@ -215,7 +216,7 @@ class _Invocation:
         if pending is not None:
             record.release = pending.release
             record.route = pending.run.route
-        self._router.requests.end(record, self._outcome, error)
+        self._router.requests.end(record, self._outcome, code)
         if pending is not None and pending.trace is not None:
             took_s = time.monotonic() - self._began_s
             pending.trace.end(record, self._request.headers, took_s)

@@ -27,7 +27,7 @@ class WholeRequest:
         path: as it was sent.
         headers: by name, in any case.
         body: all of it.
-        on_gone: called where its client is gone before the answer.
+        on_gone: called where its client is gone before the answer; None for nothing.
     """
 
     __slots__ = ("body", "connection", "headers", "on_gone", "path")
@@ -43,7 +43,7 @@ class WholeRequest:
         self.path = path
         self.headers = headers
         self.body = body
-        self.on_gone: Callable[[], object] = _ignore
+        self.on_gone: Callable[[], object] | None = None
 
     async def read(self, most_bytes: int, within_s: float) -> bytes:
         """Returns the body; see ``IncomingRequest.read``."""
@@ -82,7 +82,3 @@ def is_whole(message: RawRequestMessage, payload: StreamReader) -> bool:
         and not (message.should_close or message.compression or message.chunked or message.upgrade)
         and "Expect" not in message.headers
     )
-
-
-def _ignore() -> None:
-    """Nothing has begun."""

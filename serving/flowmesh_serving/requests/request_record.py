@@ -26,14 +26,15 @@ class RequestRecord:
         tenant: the caller's namespace.
         path: that it was sent to, such as ``/v1/chat/completions``.
         abort: ends it; None once its outcome is settled.
-        created_s: Unix time.
-        ended_by: the error that ends it early; None while it goes on.
+        created_s: Unix time; ``began_s`` the same by a clock that never goes back.
+        ended_by: makes the error that ends it early; None while it goes on. An error that was
+            raised would keep the frames of the request, and its body, for as long as the record.
         has_begun: whether bytes of its answer have been sent.
         release: of the replicas that have it; empty while there are none, and of several, while one
             follows another, separated by commas.
         outcome: as the metrics count it; empty before the end.
         code: OpenAI's, of the error that it was answered; None for none.
-        ended_s: Unix time; 0 before the end.
+        ended_s: as long after ``created_s`` as it took; 0 before the end.
         calls: of replicas, once it has ended and they are known.
         route: of a request to a service with stages, once it has ended.
     """
@@ -44,7 +45,8 @@ class RequestRecord:
     path: str
     abort: Callable[[], object] | None
     created_s: float = field(default_factory=time.time)
-    ended_by: OpenAiError | None = None
+    began_s: float = field(default_factory=time.monotonic)
+    ended_by: Callable[[], OpenAiError] | None = None
     has_begun: bool = False
     release: str = ""
     outcome: str = ""
@@ -64,21 +66,21 @@ class RequestRecord:
 
     def cancel(self) -> None:
         """Ends the request, unless its outcome is settled. May be called more than once."""
-        self._end_early(request_cancelled())
+        self._end_early(request_cancelled)
 
     def shed(self) -> None:
         """Ends the request, as one of higher priority has its place."""
-        self._end_early(replicas_full())
+        self._end_early(replicas_full)
 
     @property
     def can_be_shed(self) -> bool:
         """Whether its client can still get an error: no answer has begun or is settled."""
         return self.abort is not None and not self.has_begun
 
-    def _end_early(self, error: OpenAiError) -> None:
+    def _end_early(self, ended_by: Callable[[], OpenAiError]) -> None:
         abort, self.abort = self.abort, None
         if abort is not None:
-            self.ended_by = error
+            error, self.ended_by = ended_by(), ended_by
             self.end(outcome_of(error), error.code)
             abort()
 
@@ -86,7 +88,8 @@ class RequestRecord:
         """Records how the request has ended; of several ends the first one counts."""
         self.abort = None
         if not self.outcome:
-            self.outcome, self.code, self.ended_s = outcome, code, time.time()
+            self.outcome, self.code = outcome, code
+            self.ended_s = self.created_s + time.monotonic() - self.began_s
 
     def settle(self) -> None:
         """Ends the time in which the request can be cancelled: its answer is complete."""
@@ -105,7 +108,12 @@ def cancellable(record: RequestRecord) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if record.ended_by is None or task is None or task.uncancel():
+        if record.ended_by is None or not _is_uncancelled():
             raise
-        raise record.ended_by from None
+        raise record.ended_by() from None
+
+
+def _is_uncancelled() -> bool:
+    """Takes a cancellation of this task back; returns whether it was the only one."""
+    task = asyncio.current_task()  # no local of the block, which an error would keep with its task
+    return task is not None and not task.uncancel()

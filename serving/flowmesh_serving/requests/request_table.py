@@ -5,7 +5,6 @@ In memory only: a router that is started again knows none, and no router knows t
 
 from collections.abc import Callable, Collection
 
-from flowmesh_core.openai.errors import OpenAiError
 from flowmesh_serving.requests.request_record import RequestRecord
 from flowmesh_serving.service_table import Caller
 
@@ -36,11 +35,17 @@ class RequestTable:
         self._in_flight[request_id] = record
         return record
 
-    def end(self, record: RequestRecord, outcome: str, error: OpenAiError | None = None) -> None:
-        """Records how a request has ended. May be called more than once."""
+    def end(self, record: RequestRecord, outcome: str, code: str | None = None) -> None:
+        """Records how a request has ended. May be called more than once.
+
+        Args:
+            record: of the request.
+            outcome: as the metrics count it.
+            code: OpenAI's, of the error that it was answered; None for none.
+        """
         if self._in_flight.pop(record.request_id, None) is None:
             return
-        record.end(outcome, None if error is None else error.code)
+        record.end(outcome, code)
         ended = self._ended.setdefault((record.service, record.tenant), {})
         ended[record.request_id] = record
         if len(ended) > ENDED_MAX:
@@ -59,7 +64,7 @@ class RequestTable:
         key = caller.service.service, caller.namespace
         own = [r for r in self._in_flight.values() if (r.service, r.tenant) == key]
         found = [*self._ended.get(key, {}).values(), *own]
-        return sorted(found, key=lambda r: r.created_s, reverse=True)
+        return sorted(found, key=lambda r: r.began_s, reverse=True)
 
     def keep(self, services: Collection[str]) -> None:
         """Forgets what has ended of all other services."""

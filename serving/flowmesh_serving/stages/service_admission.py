@@ -45,15 +45,16 @@ class ServiceAdmission:
         service = caller.service
         places = self._places_of(service.service, graph)
         in_flight = self._in_flight(service.service)
-        if not service.slo_s and within_any_share(
-            sum(in_flight.values()), service.max_in_flight, places
-        ):
+        total = sum(in_flight.values())
+        if not service.slo_s and within_any_share(total, service.max_in_flight, places):
             return
         load = ServiceLoad(
             max_in_flight=service.max_in_flight,
             in_flight=in_flight,
             places=places,
-            predicted_s=self._predicted_s(service, graph),
+            # With none before it a request is taken: measured times that are too long, as after
+            # one slow batch, would have all refused for ever, and nothing would be measured.
+            predicted_s=self._predicted_s(service, graph) if total else 0.0,
             on_late=OnLate(service.on_late),
         )
         verdict = admit(load, caller.namespace, budget_s)

@@ -12,6 +12,9 @@ from flowmesh_serving.errors import (
     replicas_full,
 )
 
+_CODE_CHARS_MAX = 64
+"""Of a code: records of requests keep it."""
+
 
 class _EngineErrorBody(msgspec.Struct):
     message: str = ""
@@ -40,7 +43,7 @@ def error_of(failed: StageFailed) -> OpenAiError:
             except msgspec.DecodeError:
                 return internal_error()
             where = f" (stage {failed.stage})" if failed.stage else ""
-            code = None if found.code is None else str(found.code)
+            code = None if found.code is None else str(found.code)[:_CODE_CHARS_MAX]
             return OpenAiError(
                 f"{found.message}{where}",
                 param=found.param,

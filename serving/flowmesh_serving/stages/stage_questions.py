@@ -43,16 +43,21 @@ class StageQuestion:
     """A question, and what hubs have answered.
 
     Attributes:
+        request_id: that is asked about.
         links: of the hubs that have not.
         stages: that may be answered.
+        answered: whether all have, within half a second.
         found: by stage.
+        timer: ends it then.
     """
 
     number: int
+    request_id: str
     links: set[HubLink]
     stages: Collection[str]
-    answered: asyncio.Future[None]
+    answered: asyncio.Future[bool]
     found: dict[str, ReportedStage] = field(default_factory=dict)
+    timer: asyncio.TimerHandle | None = None
 
 
 class StageQuestions:
@@ -61,55 +66,51 @@ class StageQuestions:
     def __init__(self) -> None:
         self._number = 0
         self._waiting: dict[int, StageQuestion] = {}
+        self._of_clients: dict[str, StageQuestion] = {}
 
     def begin(
-        self, request_id: str, links: Iterable[HubLink], stages: Collection[str], most: int
+        self, request_id: str, links: Iterable[HubLink], stages: Collection[str]
     ) -> StageQuestion | None:
-        """Asks hubs how far a request is; :meth:`answers` waits for what they say.
+        """Asks hubs how far a request is, for spans; :meth:`answers` waits for what they say.
 
         Args:
             request_id: of a request, or of a call.
             links: of the hubs that have it.
             stages: that may be answered; others are dropped.
-            most: questions that may wait at once.
 
         Returns:
             The question; None where it is one too many, or a hub does not answer such.
         """
-        asked = set(links)
-        if len(self._waiting) >= most or not all(one.reports_stages for one in asked):
+        if len(self._waiting) - len(self._of_clients) >= TRACES_MAX:
             return None
-        self._number += 1
-        answered = asyncio.get_running_loop().create_future()
-        question = StageQuestion(self._number, asked, stages, answered)
-        self._waiting[question.number] = question
-        for link in list(asked):
-            link.answer(AskStages(question.number, request_id))
-        return question
+        return self._begin(request_id, set(links), stages)
 
-    async def answers(self, question: StageQuestion) -> bool:
+    @staticmethod
+    async def answers(question: StageQuestion) -> bool:
         """Waits for the answers; returns whether all hubs have answered within half a second."""
-        try:
-            if question.links:
-                async with asyncio.timeout(_WITHIN_S):
-                    await question.answered
-        except TimeoutError:
-            return False
-        finally:
-            self._waiting.pop(question.number, None)
-        return True
+        return await asyncio.shield(question.answered)  # others may wait for it too
 
     async def ask(
         self, request_id: str, links: Iterable[HubLink], stages: Collection[str]
     ) -> dict[str, StageProgress] | None:
         """Returns how far a request is, for a client; arguments as of :meth:`begin`.
 
+        Clients that ask about one request meanwhile get the same answer: hubs are asked once.
+
         Returns:
             By stage, what hubs said; a stage that has not begun is missing. None where not all
             have answered.
         """
-        question = self.begin(request_id, links, stages, STATUS_MAX)
-        if question is None or not await self.answers(question):
+        question = self._of_clients.get(request_id)
+        if question is None:
+            if len(self._of_clients) >= STATUS_MAX:
+                return None
+            question = self._begin(request_id, set(links), stages)
+            if question is None:
+                return None
+            if not question.answered.done():
+                self._of_clients[request_id] = question
+        if not await self.answers(question):
             return None
         return {name: one.progress for name, one in question.found.items()}
 
@@ -129,14 +130,39 @@ class StageQuestions:
 
     def lost(self, link: HubLink) -> None:
         """Waits for a hub no longer that is gone."""
-        for question in self._waiting.values():
+        for question in list(self._waiting.values()):
             self._answered(question, link)
 
-    @staticmethod
-    def _answered(question: StageQuestion, link: HubLink) -> None:
+    def _begin(
+        self, request_id: str, links: set[HubLink], stages: Collection[str]
+    ) -> StageQuestion | None:
+        if not all(one.reports_stages for one in links):
+            return None
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        question = StageQuestion(self._number, request_id, links, stages, loop.create_future())
+        if not links:
+            question.answered.set_result(True)
+            return question
+        self._waiting[question.number] = question
+        question.timer = loop.call_later(_WITHIN_S, self._end, question)
+        for link in list(links):
+            link.answer(AskStages(question.number, request_id))
+        return question
+
+    def _answered(self, question: StageQuestion, link: HubLink) -> None:
         question.links.discard(link)
-        if not question.links and not question.answered.done():
-            question.answered.set_result(None)
+        if not question.links:
+            self._end(question, is_complete=True)
+
+    def _end(self, question: StageQuestion, *, is_complete: bool = False) -> None:
+        """Answers all that wait for a question."""
+        assert question.timer is not None, "a question of no hub is not waiting"
+        question.timer.cancel()
+        question.answered.set_result(is_complete)
+        del self._waiting[question.number]
+        if self._of_clients.get(question.request_id) is question:
+            del self._of_clients[question.request_id]
 
 
 def _is_valid(progress: StageProgress) -> bool:

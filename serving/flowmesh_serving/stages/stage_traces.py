@@ -16,7 +16,6 @@ from flowmesh_serving.call_spans import CallSpans, StagedCall, StageSpan
 from flowmesh_serving.requests.call_record import stage_records
 from flowmesh_serving.requests.request_record import RequestRecord
 from flowmesh_serving.stages.stage_questions import (
-    TRACES_MAX,
     ReportedStage,
     StageQuestion,
     StageQuestions,
@@ -55,7 +54,7 @@ class StageTraces:
         if self._spans is None and not self._may_ask.take(now_s, ASKED_PER_S, ASKED_PER_S):
             return StageTrace(self, pending, None)
         question = self._questions.begin(
-            pending.request_id, pending.links.values(), pending.graph.stages, TRACES_MAX
+            pending.request_id, pending.links.values(), pending.graph.stages
         )
         return StageTrace(self, pending, question)
 
@@ -121,6 +120,7 @@ class StageTrace:
             headers: of the request, by name in any case.
             took_s: seconds since it came.
         """
+        self.pending.trace = None  # else they keep each other, and the body
         self.traces.record(self, EndedRequest(record, headers, took_s, time.time_ns()))
 
 

@@ -198,3 +198,91 @@ def test_a_model_that_is_not_served_is_to_be_named_in_the_command_that_serves(
     done = CliRunner().invoke(app, ["call", "n", "Hi", "--state-dir", str(tmp_path)])
     assert done.exit_code == ExitCode.NOT_FOUND
     assert "call one of these, or stop `fmesh serve` and name 'n' in it too" in done.stderr
+
+
+class ChunkedRouter(BreakingRouter):
+    """As a router, whose streams are chunked: begins one and is gone."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        data = b'data: {"choices": [{"delta": {"content": ":key: The capital"}}]}\n\n'
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data) + self.ending)
+        self.close_connection = True
+
+
+@pytest.mark.parametrize("ending", [b"", b"ff\r\ndata: {", b"no length\r\n"])
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_whose_router_is_gone_is_an_error(
+    tmp_path: Path, ending: bytes, options: list[str]
+) -> None:
+    with serving(type("Handler", (ChunkedRouter,), {"ending": ending})) as url:
+        write_endpoint(tmp_path, url)
+        words = ["call", "m", "What?", *options, "--state-dir", str(tmp_path)]
+        done = CliRunner().invoke(app, words)
+    assert done.exit_code == ExitCode.NO_FABRIC
+    assert "error: the answer was cut short\nremedy: check that `fmesh serve`" in done.stderr
+    if options:
+        assert json.loads(done.stdout)["error"]["kind"] == "no-fabric"
+
+
+class OtherServer(BaseHTTPRequestHandler):
+    """What has the port of a router that has ended."""
+
+    body, status = b"", 200
+
+    def do_POST(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "no"}', b"null", b"\xff"])
+@pytest.mark.parametrize("command", [["call", "m", "Hi", "--json"], ["call", "ask-docs", "{}"]])
+def test_another_server_on_the_port_of_a_router_is_named_as_such(
+    tmp_path: Path, body: bytes, command: list[str]
+) -> None:
+    with serving(type("Handler", (OtherServer,), {"body": body, "status": 404})) as url:
+        write_endpoint(tmp_path, url)
+        done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path)])
+    assert done.exit_code == ExitCode.NO_FABRIC
+    assert "error: what answers is not a router\n" in done.stderr
+
+
+@pytest.mark.parametrize("rate", ["inf", "1e308"])
+def test_a_rate_that_none_is_is_refused(tmp_path: Path, rate: str) -> None:
+    write_endpoint(tmp_path, "http://127.0.0.1:1/v1")
+    words = ["load", "m", "--rate", rate, "--for", "100h", "--state-dir", str(tmp_path)]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == ExitCode.USAGE
+    assert "--rate: " in done.stderr
+    assert "is not a rate" in done.stderr
+
+
+def test_answers_that_do_not_come_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released = threading.Event()
+
+    class SilentRouter(BreakingRouter):
+        def do_POST(self) -> None:
+            released.wait(30)
+
+    monkeypatch.setattr("flowmesh_cli.verbs.load._TIMEOUT_S", 0.2)
+    words = ["load", "m", "--rate", "100", "--for", "0.01s", "--json", "--state-dir", str(tmp_path)]
+    with serving(SilentRouter) as url:
+        write_endpoint(tmp_path, url)
+        done = CliRunner().invoke(app, words)
+        released.set()
+    found = json.loads(done.stdout)
+    assert found["timed_out"] == found["sent"] == 1
+    assert found["errors"] == {"timed_out": "no whole answer within 0.2 s"}
+    assert done.exit_code == ExitCode.NO_FABRIC

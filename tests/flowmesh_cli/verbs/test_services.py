@@ -289,6 +289,22 @@ def test_what_a_served_file_names_here_is_uploaded_from_beside_it(file: Path) ->
         offers_of(ServeOptions((str(file),)))
 
 
+def test_two_files_of_one_name_are_not_served_in_place_of_each_other(
+    file: Path,
+) -> None:
+    document = json.loads(file.read_text())
+    other = file.with_name("other.json")
+    other.write_text(json.dumps(document))
+    with pytest.raises(CliError, match=r"service default/ask is also that of .*ask\.json"):
+        offers_of(ServeOptions((str(file), str(other))))
+    document["metadata"]["name"] = "other"
+    document["spec"]["openai"] = {"model": offers_of(ServeOptions((str(file),)))[0].entry.model}
+    other.write_text(json.dumps(document))
+    with pytest.raises(CliError, match=r"model .* is also that of .*ask\.json"):
+        offers_of(ServeOptions((str(file), str(other))))
+    assert len(offers_of(ServeOptions((str(file), str(file))))) == 1
+
+
 BUSY = msgspec.structs.replace(
     STATUS,
     name="busy",
@@ -335,3 +351,25 @@ def test_on_a_terminal_top_is_drawn_again_until_ctrl_c(
     shown = capsys.readouterr().out
     assert shown.index("Loading") < shown.index("12.5/s")
     assert len(client.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "segment"),
+    [
+        ("ask/why", "ask%2Fwhy"),
+        ("ask?all=1", "ask%3Fall%3D1"),
+        ("a%2Fb", "a%252Fb"),
+        ("ä b", "%C3%A4%20b"),
+    ],
+)
+def test_a_name_is_one_segment_of_a_path(client: Answering, name: str, segment: str) -> None:
+    """Else ``services show ask/why`` would ask for something else, and not understand it."""
+    client.answer = STATUS
+    services.show_service(name, namespace="", place=HERE, as_json=True)
+    client.answer = ServiceReasons("ask", "team-b")
+    services.explain_service(name, namespace="", place=HERE, as_json=True)
+    client.answer = ServiceCapacity("ask", "team-b")
+    service_capacity.show_capacity(name, namespace="", place=HERE, as_json=True)
+    assert [path for path, _ in client.asked] == [
+        f"/v1/services/{segment}{rest}" for rest in ("", "/why", "/capacity")
+    ]

@@ -1,5 +1,6 @@
 """A body that cannot be read is the sender's fault; an error of the control plane is not."""
 
+import logging
 from typing import Any
 
 import msgspec
@@ -56,3 +57,17 @@ async def test_a_decoder_error_within_a_handler_is_an_internal_error() -> None:
 
     response = await errors_as_json(make_mocked_request("GET", "/v1/audits"), handler)
     assert response.status == 500
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+async def test_a_body_that_is_not_encoded_as_it_says_is_the_senders_fault(
+    caplog: pytest.LogCaptureFixture, encoding: str
+) -> None:
+    async with place() as there:
+        headers = {"Authorization": f"Bearer {API_TOKEN}", "Content-Encoding": encoding}
+        for path in ("/v1/plan", "/v1/datasets?namespace=a"):
+            url = there.control.url + path
+            async with there.http.post(url, data=b'{"a": 1}\n', headers=headers) as response:
+                reply = await response.json()
+                assert (response.status, reply["error"]["where"]) == (400, "body"), reply
+    assert [r for r in caplog.records if r.levelno >= logging.ERROR] == []

@@ -210,11 +210,15 @@ def test_a_replica_that_does_not_load_is_tried_again_after_longer_and_longer_del
         assert len(of_type(i.StartHost, worker.advance(0.5))) == 1
 
 
-def test_code_that_does_not_load_is_counted_until_it_loads_or_fails_otherwise() -> None:
+def test_what_a_user_gave_is_counted_until_it_loads_or_fails_otherwise() -> None:
+    """Code, or a model or an adapter, that cannot be used will not be usable the next time."""
     worker = serving()
     worker.desire(replicas=(replica("a"),))
     worker.post(e.HubReady(1))
-    for kind, count in (("user-code", 1), ("user-code", 2), ("engine", 0), ("user-code", 1)):
+    for kind, count in (
+        *(("user-code", 1), ("user-code", 2), ("engine", 0), ("bad-input", 1), ("bad-input", 2)),
+        *(("out-of-memory", 0), ("bad-input", 1)),
+    ):
         number = worker.instance("a").id
         worker.post(e.HostLoadFailed(number, FailureReport(kind, "no module named nomod")))
         worker.exit(number)

@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from openai.types.shared import ErrorObject
 
 from flowmesh_core.openai.request import CHAT
+from flowmesh_core.spec.service import ADAPTERS_MAX
 from flowmesh_worker.engine_api import ServingAnswer, ServingCall
 from flowmesh_worker.engines.llm.openai_serving import OpenAiAnswer, OpenAiCall, OpenAiServing
 from flowmesh_worker.engines.llm.serving_calls import ServingCalls
@@ -77,3 +79,25 @@ async def test_an_error_that_ends_a_stream_has_no_number_as_its_code(refusing: R
     assert isinstance(error, bytes)
     assert error.endswith(b"\n\n")
     assert error_of(error.removeprefix(b"data: ")).message == "max_tokens=999999 is too large"
+
+
+async def test_the_classes_of_services_that_share_an_engine_and_its_adapters_are_made_once(
+    monkeypatch: pytest.MonkeyPatch, refusing: Refusing
+) -> None:
+    made = list[str]()
+
+    async def create(_: object, model: str, *__: object) -> Refusing:
+        made.append(model)
+        return refusing
+
+    monkeypatch.setattr(OpenAiServing, "create", create)
+    calls = ServingCalls(None, None, (CHAT,))
+    adapters = [f"a{n}" for n in range(ADAPTERS_MAX)]
+    calls.adapters = dict.fromkeys(adapters)
+    for _ in range(2):
+        for service in ("one", "two", "three"):
+            await calls.answer(replace(CALL, model=service))
+            for name in adapters:
+                model = f"{service}:{name}"
+                await calls.answer(replace(CALL, model=model, adapter=name))
+    assert len(made) == len(set(made)) == 3 * (1 + ADAPTERS_MAX)

@@ -6,6 +6,7 @@ here, by the headers of both.
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,11 @@ class LoraTargets:
         rank = _check_config(config)
         for tensor, shape in shapes.items():
             self._check_tensor(tensor, shape, rank)
+            other = _other_half(tensor)
+            if other not in shapes:
+                raise bad_input(
+                    f"the adapter has {tensor} but not {other}", "save it again with PEFT"
+                )
 
     def _check_tensor(self, tensor: str, shape: tuple[int, ...], rank: int) -> None:
         module, kind, _ = tensor.removeprefix(_PREFIX).rpartition(".lora_")
@@ -97,11 +103,17 @@ class LoraTargets:
             )
 
 
+def _other_half(tensor: str) -> str:
+    """Returns the B of an A, or the A of a B: vLLM ignores a layer without its A."""
+    module, _, side = tensor.rpartition(".lora_")
+    return f"{module}.lora_{'B' if side[0] == 'A' else 'A'}{side[1:]}"
+
+
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
     try:
         config = json.loads((folder / "adapter_config.json").read_text())
         shapes = tensor_shapes(folder, ADAPTER_WEIGHTS)
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, RecursionError) as e:
         raise bad_input(
             f"the adapter cannot be read: {e}",
             f"give a PEFT directory (adapter_config.json, {ADAPTER_WEIGHTS})",
@@ -127,4 +139,7 @@ def _check_config(config: dict[str, Any]) -> int:
     rank = config.get("r")
     if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
         raise bad_input(f"the adapter has rank {rank}; vLLM serves 1 to {MAX_RANK} here", _REMEDY)
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or not -math.inf < alpha < math.inf:
+        raise bad_input(f"the adapter has lora_alpha {alpha!r}: expected a number", _REMEDY)
     return rank

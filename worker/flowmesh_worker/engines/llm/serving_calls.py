@@ -29,7 +29,8 @@ from flowmesh_worker.engines.llm.requests import Backend
 from flowmesh_worker.engines.llm.sequence_places import SequencePlaces
 
 _ERROR_EVENT = ERROR_EVENT.encode()
-_NAMES_MAX = 16
+_NAMES_MAX = 64
+"""Of several services that share the engine, each with its adapters."""
 _DATA = b"data: "
 _DONE = b"[DONE]"
 _USAGE = b'"usage":{'

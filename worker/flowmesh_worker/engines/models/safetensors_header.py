@@ -23,8 +23,12 @@ def tensor_shapes(folder: Path, pattern: str = "*.safetensors") -> dict[str, tup
     shapes: dict[str, tuple[int, ...]] = {}
     for file in sorted(folder.glob(pattern)):
         for name, entry in _header(file).items():
-            if name != "__metadata__":
+            if name == "__metadata__":
+                continue
+            try:
                 shapes[name] = tuple(int(n) for n in entry["shape"])
+            except (LookupError, TypeError, OverflowError) as e:
+                raise _no_safetensors(file) from e
     return shapes
 
 
@@ -43,11 +47,15 @@ def _header(file: Path) -> dict[str, dict[str, list[int]]]:
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(_LENGTH_BYTES), "little")
         if length > min(_HEADER_MAX_BYTES, file.stat().st_size):
-            raise ValueError(f"{file.name} is not a safetensors file")
+            raise _no_safetensors(file)
         try:
             header = json.loads(opened.read(length))
-        except ValueError as e:
-            raise ValueError(f"{file.name} is not a safetensors file") from e
+        except (ValueError, RecursionError) as e:
+            raise _no_safetensors(file) from e
     if not isinstance(header, dict):
-        raise ValueError(f"{file.name} is not a safetensors file")  # noqa: TRY004 - its content
+        raise _no_safetensors(file)
     return header
+
+
+def _no_safetensors(file: Path) -> ValueError:
+    return ValueError(f"{file.name} is not a safetensors file")
