@@ -20,8 +20,8 @@ class PlannedReplica(msgspec.Struct, frozen=True):
         share: of the device, above 0 and at most 1.
         host: replicas of one host, of any stages, run one batch at a time, of all together; empty
             for a host of its own.
-        is_continuous: an engine, whose calls begin while others run; ``profile`` then has the time
-            of a whole call by the number of those that run.
+        is_continuous: an engine or a component that iterates: calls begin while others run, and
+            ``profile`` has the time of a whole call by the number of those that run.
     """
 
     profile: BatchProfile

@@ -1,0 +1,88 @@
+"""What was measured of a component that iterates, and what that says of a whole call.
+
+A component host measures steps: a call takes as many as its component wants. Queues predict a call
+by the steps that it has left; the control plane plans with whole calls.
+"""
+
+import math
+from dataclasses import dataclass
+
+from flowmesh_core.serving.profile import BatchProfile
+from flowmesh_core.stages.stage_timing import StageTiming
+
+_LEAST_WEIGHT = 0.05
+_STEPS_MAX = 1_000_000
+"""More are not believed: code says how many are left, and it may be wrong."""
+_LEAST_S = 1e-6
+
+
+@dataclass(slots=True)
+class StepTimes:
+    """The parts of a call of one component, in moving averages.
+
+    Attributes:
+        steps: that a call takes.
+        start_s: of one call; ``finish_s`` too.
+        begun: calls that were measured as they began; ``ended`` as they were finished.
+    """
+
+    steps: float = 1.0
+    start_s: float = 0.0
+    finish_s: float = 0.0
+    begun: int = 0
+    ended: int = 0
+
+    def record_starts(self, calls: int, seconds: float) -> None:
+        """Records that calls were begun, one after the other."""
+        if calls:
+            self.begun += calls
+            self.start_s += _weight(self.begun) * (seconds / calls - self.start_s)
+
+    def record_ends(self, steps: list[int], seconds: float) -> None:
+        """Records calls that were finished, by the steps of each."""
+        for taken in steps:
+            self.ended += 1
+            weight = _weight(self.ended)
+            self.steps += weight * (taken - self.steps)
+            self.finish_s += weight * (seconds / len(steps) - self.finish_s)
+
+    def steps_left(self, remaining: int, timing: StageTiming) -> int:
+        """Returns the steps that a call needs here until its reply, at least 1.
+
+        Args:
+            remaining: of the call, as its component says; 0 where it does not.
+            timing: says how often the request calls the component again.
+        """
+        again = round((timing.visits - 1) * self.steps)
+        return min(_STEPS_MAX, max(1, remaining) + again)
+
+    def rest_s(self, timing: StageTiming) -> float:
+        """Returns the least time that a request needs beside its steps here, until its reply."""
+        return timing.rest_s + self.finish_s + (timing.visits - 1) * (self.start_s + self.finish_s)
+
+    def step_target_s(self, target_s: float) -> float:
+        """Returns the part of a call's target that one step has; 0 without a target."""
+        if not target_s:
+            return 0.0
+        return max(_LEAST_S, (target_s - self.start_s - self.finish_s) / self.steps)
+
+    def predicted_s(self, step_s: float, begins: int, size: int) -> float:
+        """Returns the most that a step takes, if all its calls end with it; infinite if unknown."""
+        if not self.ended:
+            return math.inf
+        return step_s + begins * self.start_s + size * self.finish_s
+
+    def of_calls(self, steps: BatchProfile) -> BatchProfile | None:
+        """Returns the seconds of a whole call, by the number that run; None before one has ended.
+
+        While as many run, each of them is begun and finished once in the steps of one.
+        """
+        if not self.ended:
+            return None
+        once_s = self.start_s + self.finish_s
+        seconds = zip(steps.sizes, steps.seconds, strict=True)
+        return BatchProfile.of({b: self.steps * s + b * once_s for b, s in seconds})
+
+
+def _weight(count: int) -> float:
+    return max(1 / count, _LEAST_WEIGHT)
