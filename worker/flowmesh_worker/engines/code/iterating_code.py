@@ -149,12 +149,13 @@ class IteratingCode:
     def _step(self, states: list[Any]) -> list[bool]:
         if not states:
             return []
-        found = self._component.step(states)
+        returned = self._component.step(states)
         try:
+            found = list(returned)
             done = [bool(one) for one in found if one in (True, False)]
         except (TypeError, ValueError) as error:
             raise self._wrong_step(len(states)) from error
-        if len(done) != len(states) or len(found) != len(states):
+        if not len(done) == len(found) == len(states):
             raise self._wrong_step(len(states))
         return done
 

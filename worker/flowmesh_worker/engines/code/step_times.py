@@ -14,6 +14,8 @@ _LEAST_WEIGHT = 0.05
 _STEPS_MAX = 1_000_000
 """More are not believed: code says how many are left, and it may be wrong."""
 _LEAST_S = 1e-6
+_SIZES_MAX = 64
+"""Of a profile that the control plane takes."""
 
 
 @dataclass(slots=True)
@@ -80,8 +82,8 @@ class StepTimes:
         if not self.ended:
             return None
         once_s = self.start_s + self.finish_s
-        seconds = zip(steps.sizes, steps.seconds, strict=True)
-        return BatchProfile.of({b: self.steps * s + b * once_s for b, s in seconds})
+        sizes = steps.sizes[:: -(-len(steps.sizes) // _SIZES_MAX)]
+        return BatchProfile.of({b: self.steps * steps.at(b) + b * once_s for b in sizes})
 
 
 def _weight(count: int) -> float:
