@@ -128,9 +128,13 @@ async def test_no_frame_between_router_hub_and_host_is_sent_for_a_step(
     monkeypatch.setattr(FramedConnection, "data_received", counted_receive)
     async with stage_stack(tmp_path, service(), BOTH) as stack:
         frames = []
+        (hub,) = stack.hubs.values()
+        assert (await ask(stack, 7, 2))[0] == 200  # the hub learns the stages
         for steps in (1, 400):
+            await until(lambda: not len(hub._stages))
             sent.clear()
             assert (await ask(stack, 7, steps))[1]["x"] == refined(7, steps)
+            await until(lambda: not len(hub._stages))
             frames.append({k: n for k, n in sent.items() if k.removeprefix("got ") not in timed})
             timed_frames = sum(n for k, n in sent.items() if k.removeprefix("got ") in timed)
         assert frames[0]

@@ -149,7 +149,7 @@ class PlayedProcess:
         if timed_out or self.crashes(names):
             self.restarts += 1
             self.load()
-            kind = ResultKind.RAISED if len(members) == 1 else ResultKind.BEGIN_AGAIN
+            kind = ResultKind.RAISED if len(members) == 1 else ResultKind.RESTART
             results = StepResults([CallResult(kind, error="it ended")] * len(members))
         else:
             results = self.code.step(component, members)

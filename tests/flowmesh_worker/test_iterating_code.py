@@ -83,9 +83,9 @@ def states(code: ComponentCode) -> frozenset[str]:
 def test_calls_join_and_leave_at_each_step_and_have_the_results_of_calls_alone() -> None:
     code = loaded("Countdown")
     assert code.iterating == ("c",)
-    assert shown(step(code, begin("a", 3), begin("b", 1))) == [ResultKind.GOES_ON, 1]
+    assert shown(step(code, begin("a", 3), begin("b", 1))) == [ResultKind.UNFINISHED, 1]
     again = StepMember("a")
-    assert shown(step(code, begin("c", 2), again)) == [ResultKind.GOES_ON, ResultKind.GOES_ON]
+    assert shown(step(code, begin("c", 2), again)) == [ResultKind.UNFINISHED, ResultKind.UNFINISHED]
     assert shown(step(code, again, StepMember("c"))) == [6, 3]
     assert states(code) == frozenset()
     for n, total in ((3, 6), (1, 1), (2, 3)):
@@ -97,7 +97,7 @@ def test_a_call_that_raises_in_start_or_finish_fails_alone_with_its_line() -> No
     code = loaded("Countdown")
     members = [begin("a", fail="start"), begin("b"), begin("c", fail="finish"), begin("d", 2)]
     results = step(code, *members)
-    assert shown(results) == [ResultKind.RAISED, 1, ResultKind.RAISED, ResultKind.GOES_ON]
+    assert shown(results) == [ResultKind.RAISED, 1, ResultKind.RAISED, ResultKind.UNFINISHED]
     assert 'raise ValueError("no start")' in results[0].error
     assert "ValueError: no finish" in results[2].error
     assert states(code) == {"d"}
@@ -107,7 +107,7 @@ def test_where_a_step_raises_all_its_states_are_dropped_and_a_call_alone_has_fai
     code = loaded("Countdown")
     step(code, begin("kept", 9))
     results = step(code, begin("a", 5), begin("b", 5, fail="step"))
-    assert shown(results) == [ResultKind.BEGIN_AGAIN] * 2
+    assert shown(results) == [ResultKind.RESTART] * 2
     assert states(code) == {"kept"}
     (alone,) = step(code, begin("b", 5, fail="step"))
     assert (alone.kind, "ValueError: no step" in alone.error) == (ResultKind.RAISED, True)
@@ -120,17 +120,17 @@ def test_a_state_that_is_not_there_is_named_and_forgotten_ones_are_dropped() -> 
     code.forget(["a", "nothing"])
     assert shown(step(code, StepMember("a"), StepMember("b"))) == [
         ResultKind.STATE_LOST,
-        ResultKind.GOES_ON,
+        ResultKind.UNFINISHED,
     ]
 
 
 def test_the_steps_that_remain_are_reported_where_the_component_says_them() -> None:
     code = loaded("Counted")
     first = step(code, begin("a", 5), begin("b", 2, fail="remaining"))
-    assert first[0] == CallResult(ResultKind.GOES_ON, remaining=4)
+    assert first[0] == CallResult(ResultKind.UNFINISHED, remaining=4)
     assert first[1].kind is ResultKind.RAISED
     assert "remaining of c returned str: expected an int" in first[1].error
-    assert step(loaded("Countdown"), begin("a", 5)) == [CallResult(ResultKind.GOES_ON)]
+    assert step(loaded("Countdown"), begin("a", 5)) == [CallResult(ResultKind.UNFINISHED)]
 
 
 @pytest.mark.parametrize("returned", [None, [], [True, False], ["done"], [None], 1])

@@ -23,8 +23,8 @@ from flowmesh_worker.engines.code.component_queue import ComponentQueue
 
 FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 LATENCY_MS = 1500
-RATES = (5, 10, 15, 20, 25, 30, 35, 40, 45, 50, 60)
-SECONDS = 40.0
+RATES = (10, 15, 20, 30, 40, 50)
+SECONDS = 20.0
 
 
 def step_s(size: int) -> float:
@@ -74,15 +74,13 @@ async def test_calls_that_join_at_each_step_have_three_times_the_goodput(seed: i
 
 
 @in_virtual_time
-async def test_a_batch_that_nobody_joins_has_no_such_goodput(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_batch_that_no_call_joins_has_a_fifth_less(monkeypatch: pytest.MonkeyPatch) -> None:
     members = ComponentQueue.members
 
     def locked(queue: ComponentQueue, chosen: object) -> object:
         begun = [one for one in queue.queue.values() if one.progress.steps]
         return begun or members(queue, chosen)  # type: ignore[arg-type]
 
-    whole = await goodput(OTHER, 1)
+    joined = await goodput(NAME, 1)
     monkeypatch.setattr(ComponentQueue, "members", locked)
-    assert await goodput(NAME, 1) < 3 * whole
+    assert await goodput(NAME, 1) < 0.8 * joined

@@ -44,7 +44,7 @@ def function_problem(code: str, function: str) -> str:
 
 
 def class_problem(code: str, name: str) -> str:
-    """Returns why a class of a module is no component; empty where it may be one.
+    """Returns why a class of a module cannot be a component; empty where it may be one.
 
     Also empty where the text does not tell: for a class with bases or decorators, one that is not
     defined once, as a statement of the module, or one that may get methods in another way.

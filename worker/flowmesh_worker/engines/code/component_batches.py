@@ -28,7 +28,7 @@ from flowmesh_worker.engines.code.component_frames import (
 )
 from flowmesh_worker.engines.code.component_queue import ComponentQueue, QueuedCall
 from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
-from flowmesh_worker.engines.code.step_times import StepTimes
+from flowmesh_worker.engines.code.iteration_times import IterationTimes
 from flowmesh_worker.ipc.passed_values import StageBytes
 
 BACKGROUND_SHARE = 0.05
@@ -60,7 +60,7 @@ class ComponentBatches:
         """
         self._components = {one.name: ComponentQueue(one.batch_max) for one in components}
         for name in self._components.keys() & set(steps.iterating):
-            self._components[name].steps = StepTimes()
+            self._components[name].steps = IterationTimes()
         self._runner = runner
         self._steps = StepBatches(steps)
         self._on_late = on_late

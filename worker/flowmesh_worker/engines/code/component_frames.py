@@ -21,15 +21,15 @@ class ResultKind(StrEnum):
     BAD_INPUT = "bad-input"
     LOST = "lost"
     """A value that it names was kept by a process that has ended."""
-    GOES_ON = "goes-on"
+    UNFINISHED = "unfinished"
     """Of a component that iterates: it takes another step."""
-    BEGIN_AGAIN = "begin-again"
+    RESTART = "restart"
     """As above: a step failed in which it was with others, so its state is dropped."""
     STATE_LOST = "state-lost"
     """As above: the process that had its state has ended."""
 
 
-IN_PROGRESS = frozenset({ResultKind.GOES_ON, ResultKind.BEGIN_AGAIN, ResultKind.STATE_LOST})
+IN_PROGRESS = frozenset({ResultKind.UNFINISHED, ResultKind.RESTART, ResultKind.STATE_LOST})
 """Of calls that have no result yet."""
 
 
@@ -151,7 +151,7 @@ class RunBatch(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     calls: tuple[BatchCall, ...]
 
 
-class RunStep(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+class RunIteration(msgspec.Struct, frozen=True, array_like=True, tag="step"):
     """Run one step of these calls together."""
 
     component: str
@@ -193,5 +193,5 @@ class BatchEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
     finish_s: float = 0.0
 
 
-ToSandbox = LoadCode | RunBatch | RunStep | ForgetResults
+ToSandbox = LoadCode | RunBatch | RunIteration | ForgetResults
 FromSandbox = CodeLoaded | BatchEnded

@@ -15,7 +15,7 @@ from flowmesh_core.protocol.serving import CallTimes, ComponentCall
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 from flowmesh_worker.engines.code.chain_results import ChainResult
-from flowmesh_worker.engines.code.step_times import StepTimes
+from flowmesh_worker.engines.code.iteration_times import IterationTimes
 from flowmesh_worker.ipc.passed_values import StageBytes
 
 FIRST_S = 0.001
@@ -48,7 +48,7 @@ class CallProgress:
     restarts: int = 0
     is_alone: bool = False
 
-    def begin_again(self, *, alone: bool) -> None:
+    def restart(self, *, alone: bool) -> None:
         """Forgets its steps."""
         self.state, self.steps, self.remaining = "", 0, 0
         self.restarts += 1
@@ -101,7 +101,7 @@ class ComponentQueue:
     finish_s: float = 0.0
     times: CallTimes = field(default_factory=CallTimes)
     target_s: float = 0.0
-    steps: StepTimes | None = None
+    steps: IterationTimes | None = None
 
     @property
     def is_full(self) -> bool:

@@ -123,7 +123,7 @@ class IteratingCode:
         except Exception as error:
             self.forget(name for _, name in taking)
             alone = len(taking) == 1
-            result = values.raised(error) if alone else CallResult(ResultKind.BEGIN_AGAIN)
+            result = values.raised(error) if alone else CallResult(ResultKind.RESTART)
             results |= {number: result for number, _ in taking}
             done, taking = [], []
         stepped_s = time.perf_counter()
@@ -175,13 +175,13 @@ class IteratingCode:
 
     def _go_on(self, name: str, values: CallValues) -> CallResult:
         if self._remaining is None:
-            return CallResult(ResultKind.GOES_ON)
+            return CallResult(ResultKind.UNFINISHED)
         try:
             left = self._steps_left(self._remaining(self._states[name].value))
         except Exception as error:
             self._states.pop(name)
             return values.raised(error)
-        return CallResult(ResultKind.GOES_ON, remaining=max(1, left))
+        return CallResult(ResultKind.UNFINISHED, remaining=max(1, left))
 
     def _steps_left(self, found: Any) -> int:
         try:

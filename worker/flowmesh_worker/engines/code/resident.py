@@ -24,7 +24,7 @@ from flowmesh_worker.engines.code.component_frames import (
     ForgetResults,
     LoadCode,
     RunBatch,
-    RunStep,
+    RunIteration,
     ToSandbox,
     sent_result,
 )
@@ -69,7 +69,7 @@ def _inputs(call: BatchCall, descriptors: DescriptorSocket) -> dict[str, StageBy
     return {name: mapped(receive_value(one, descriptors)) for name, one in call.passed.items()}
 
 
-def _step(code: ComponentCode, message: RunStep, descriptors: DescriptorSocket) -> StepResults:
+def _step(code: ComponentCode, message: RunIteration, descriptors: DescriptorSocket) -> StepResults:
     calls = [member.call for member in message.members]
     passed = [{} if call is None else _inputs(call, descriptors) for call in calls]
     return code.step(message.component, message.members, passed)
@@ -104,7 +104,7 @@ def main() -> None:
     own = os.getpid()
     while messages := connection.receive():
         for message in messages:
-            if isinstance(message, RunBatch | RunStep):
+            if isinstance(message, RunBatch | RunIteration):
                 run = _batch if isinstance(message, RunBatch) else _step
                 ran = run(code, message, descriptors)
                 if os.getpid() != own:  # the code forked, and the child returned too

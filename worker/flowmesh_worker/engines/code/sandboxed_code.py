@@ -22,7 +22,7 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
     RunBatch,
-    RunStep,
+    RunIteration,
     StepMember,
     received_result,
     sent_call,
@@ -230,21 +230,21 @@ class SandboxedCode:
         """
         passed = passed or [{}] * len(members)
 
-        def step(descriptors: DescriptorSocket) -> RunStep:
+        def step(descriptors: DescriptorSocket) -> RunIteration:
             sent = (
                 member
                 if member.call is None
                 else StepMember(member.state, sent_call(member.call, inputs, descriptors))
                 for member, inputs in zip(members, passed, strict=True)
             )
-            return RunStep(component, tuple(sent))
+            return RunIteration(component, tuple(sent))
 
         ran = await self._run_once(step, len(members), within_s)
         if isinstance(ran, StepResults):
             return ran
         if len(members) == 1:
             return StepResults([CallResult(ResultKind.RAISED, error=ran)])
-        return StepResults([CallResult(ResultKind.BEGIN_AGAIN)] * len(members))
+        return StepResults([CallResult(ResultKind.RESTART)] * len(members))
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that the process keeps."""
@@ -265,11 +265,11 @@ class SandboxedCode:
 
     async def _run_once(
         self,
-        message: Callable[[DescriptorSocket], RunBatch | RunStep],
+        message: Callable[[DescriptorSocket], RunBatch | RunIteration],
         count: int,
         within_s: float,
     ) -> StepResults | str:
-        """Returns so many results; where the process failed on them, why, and it runs again.
+        """Returns the results of a batch; where the process failed on it, why, and it runs again.
 
         Raises:
             AttemptError: the code does not load again.
@@ -287,7 +287,7 @@ class SandboxedCode:
 
     async def _results(
         self,
-        message: Callable[[DescriptorSocket], RunBatch | RunStep],
+        message: Callable[[DescriptorSocket], RunBatch | RunIteration],
         count: int,
         within_s: float,
     ) -> StepResults | None:
@@ -308,7 +308,7 @@ class SandboxedCode:
             self._breach = error.message
         return None
 
-    async def _exchange(self, message: LoadCode | RunBatch | RunStep) -> FromSandbox | None:
+    async def _exchange(self, message: LoadCode | RunBatch | RunIteration) -> FromSandbox | None:
         """Sends a message and returns its answer; None where the process has ended."""
         channel = self._channel
         if channel is None:

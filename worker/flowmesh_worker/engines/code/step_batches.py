@@ -83,14 +83,14 @@ def _advanced(one: QueuedCall, result: CallResult, now_s: float) -> CallResult |
     progress = one.progress
     progress.stepped_s = now_s
     match result.kind:
-        case ResultKind.GOES_ON:
+        case ResultKind.UNFINISHED:
             progress.steps += 1
             progress.remaining = result.remaining
         case ResultKind.STATE_LOST:
-            progress.begin_again(alone=False)
-        case ResultKind.BEGIN_AGAIN if not progress.is_alone:
-            progress.begin_again(alone=True)
-        case ResultKind.BEGIN_AGAIN:  # a process that keeps to the protocol does not say so
+            progress.restart(alone=False)
+        case ResultKind.RESTART if not progress.is_alone:
+            progress.restart(alone=True)
+        case ResultKind.RESTART:  # a process that keeps to the protocol does not say so
             return CallResult(ResultKind.RAISED, error="the call failed without an error")
         case _:
             progress.steps += 1
@@ -103,7 +103,7 @@ def _record(
 ) -> None:
     """Records the times of a step in which nothing failed."""
     kinds = {result.kind for result in ran.results}
-    if not kinds <= {ResultKind.OK, ResultKind.GOES_ON}:
+    if not kinds <= {ResultKind.OK, ResultKind.UNFINISHED}:
         return
     assert component.steps is not None, "it iterates"
     start_s, finish_s = (x if 0 <= x <= seconds else 0.0 for x in (ran.start_s, ran.finish_s))

@@ -19,7 +19,7 @@ _SIZES_MAX = 64
 
 
 @dataclass(slots=True)
-class StepTimes:
+class IterationTimes:
     """The parts of a call of one component, in moving averages.
 
     Attributes:
