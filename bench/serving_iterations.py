@@ -36,7 +36,8 @@ CODE = """
 import numpy as np
 
 LAYERS, WIDTH, ROWS = 700, 64, 2
-layers = np.random.default_rng(0).normal(size=(LAYERS, WIDTH, WIDTH)).astype(np.float32) / WIDTH**0.5
+layers = np.random.default_rng(0).normal(size=(LAYERS, WIDTH, WIDTH)) / WIDTH**0.5
+layers = layers.astype(np.float32)
 
 def begin(call):
     noise = np.random.default_rng(call["seed"]).normal(size=(ROWS, WIDTH))
@@ -133,7 +134,7 @@ def measured_kernel() -> Kernel:
             began_s = time.perf_counter()
             module["advance"](states)
             took.append(time.perf_counter() - began_s)
-        found.append(statistics.median(took))
+        found.append(min(took))  # others use the machine, too
     return Kernel(*found)
 
 
@@ -230,11 +231,10 @@ def tables(found: Found, kernel: Kernel) -> Sequence[Table]:
         ]
         for load in LOADS
     ]
-    ours = goodput(found, "iterates")
+    ours, best = goodput(found, "iterates"), {way: goodput(found, way) for way in WAYS}
     ratios = [
-        [way, f"{statistics.median(goodput(found, way)):.1f}"]
-        + ["" if way == "iterates" else interval(median_ratio(ours, goodput(found, way)), ".2f")]
-        for way in WAYS
+        [way, f"{statistics.median(most):.1f}", interval(median_ratio(ours, most), ".2f")]
+        for way, most in best.items()
     ]
     step = f"{kernel.alone_s * 1e3:.1f} ms alone, {kernel.full_s * 1e3:.1f} ms with {BATCH_MAX}"
     notes = [

@@ -21,7 +21,7 @@ class Denoise:
         targets = np.stack([target_of(state["prompt"]) for state in states])
         left = np.array([state["steps"] - state["step"] for state in states])
         images += (targets - images) / left[:, None, None]
-        for state, image in zip(states, images):
+        for state, image in zip(states, images, strict=True):
             state["image"] = image.copy()
             state["step"] += 1
         return [state["step"] == state["steps"] for state in states]

@@ -158,7 +158,9 @@ def test_a_step_that_does_not_say_what_is_finished_is_an_error(returned: Any) ->
 def test_methods_that_contradict_each_other_are_refused(methods: list[str], problem: str) -> None:
     found = methods_problem("C", methods)
     assert found.startswith(problem) if problem else not found
-    code = "class C:\n" + "".join(f"    def {name}(self, x):\n        return x\n" for name in methods)
+    code = "class C:\n" + "".join(
+        f"    def {name}(self, x):\n        return x\n" for name in methods
+    )
     made = (LoadedCode("c", code, "C", 8),)
     if problem:
         with pytest.raises(WrongResultsError, match=f"the code of c: {problem}"):

@@ -19,12 +19,15 @@ from tests.flowmesh_worker.step_hosts import (
 )
 from tests.virtual_time import in_virtual_time
 
+from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_worker.engines.code.component_queue import ComponentQueue
 
 FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 LATENCY_MS = 1500
 RATES = (10, 15, 20, 30, 40, 50)
 SECONDS = 20.0
+LOCKED_STEPS = 55
+"""Of a large batch of whole requests."""
 
 
 def step_s(size: int) -> float:
@@ -71,6 +74,26 @@ async def test_calls_that_join_at_each_step_have_three_times_the_goodput(seed: i
     iterating, locked = await goodput(NAME, seed), await goodput(OTHER, seed)
     print(f"{iterating:.1f}/s, locked {locked:.1f}/s")  # noqa: T201
     assert iterating >= 3 * locked
+
+
+@in_virtual_time
+async def test_whole_requests_with_known_times_have_less_than_half_the_goodput(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches of whole requests differ in their longest member, which misleads what is measured."""
+    joined, record = await goodput(NAME, 1), ComponentQueue.record
+
+    def known(queue: ComponentQueue, size: int, seconds: float) -> None:
+        if queue.steps is not None:
+            record(queue, size, seconds)
+            return
+        queue.profile = BatchProfile.of({b: LOCKED_STEPS * step_s(b) for b in range(1, 21)})
+        queue.measured = True
+
+    monkeypatch.setattr(ComponentQueue, "record", known)
+    whole = await goodput(OTHER, 1)
+    print(f"{joined:.1f}/s, locked {whole:.1f}/s")  # noqa: T201
+    assert 2 * whole < joined
 
 
 @in_virtual_time

@@ -170,7 +170,10 @@ def test_a_function_that_the_code_cannot_define_is_refused(code: str, problem: s
 @pytest.mark.parametrize(
     ("code", "problem"),
     [
-        ("class best:\n    def start(self, call): pass\n    def step(self, states): pass\n", "no finish"),
+        (
+            "class best:\n    def start(self, call): pass\n    def step(self, states): pass\n",
+            "no finish",
+        ),
         ("class best:\n    def compute(self, b): pass\n    def step(self, s): pass\n", "has both"),
         ("class best:\n    def run(self, b): pass\n", "neither compute nor step"),
         ("class best:\n    def step(self, s): pass\n    start = finish = print\n", ""),

@@ -134,7 +134,9 @@ class Component:
     def _profile_changed(self) -> None:
         self._changed()
 
-    async def _started(self, params: Mapping[str, object], settings: HostSettings) -> SandboxedCode | TrustedCode:
+    async def _started(
+        self, params: Mapping[str, object], settings: HostSettings
+    ) -> SandboxedCode | TrustedCode:
         if params["trusted"]:
             return self._trusted()
         container = os.environ.get(SIDECAR)

@@ -27,8 +27,8 @@ from flowmesh_worker.engines.code.component_frames import (
     ResultKind,
 )
 from flowmesh_worker.engines.code.component_queue import ComponentQueue, QueuedCall
-from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
 from flowmesh_worker.engines.code.iteration_times import IterationTimes
+from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
 from flowmesh_worker.ipc.passed_values import StageBytes
 
 BACKGROUND_SHARE = 0.05

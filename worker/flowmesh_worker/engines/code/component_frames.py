@@ -22,15 +22,11 @@ class ResultKind(StrEnum):
     LOST = "lost"
     """A value that it names was kept by a process that has ended."""
     UNFINISHED = "unfinished"
-    """Of a component that iterates: it takes another step."""
+    """The call takes another step; its component iterates."""
     RESTART = "restart"
-    """As above: a step failed in which it was with others, so its state is dropped."""
+    """A step of several calls has failed, so each of them begins anew, alone."""
     STATE_LOST = "state-lost"
-    """As above: the process that had its state has ended."""
-
-
-IN_PROGRESS = frozenset({ResultKind.UNFINISHED, ResultKind.RESTART, ResultKind.STATE_LOST})
-"""Of calls that have no result yet."""
+    """The process that had the state of the call has ended."""
 
 
 class LoadedCode(msgspec.Struct, frozen=True, array_like=True):

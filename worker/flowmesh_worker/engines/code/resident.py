@@ -105,8 +105,10 @@ def main() -> None:
     while messages := connection.receive():
         for message in messages:
             if isinstance(message, RunBatch | RunIteration):
-                run = _batch if isinstance(message, RunBatch) else _step
-                ran = run(code, message, descriptors)
+                if isinstance(message, RunBatch):
+                    ran = _batch(code, message, descriptors)
+                else:
+                    ran = _step(code, message, descriptors)
                 if os.getpid() != own:  # the code forked, and the child returned too
                     os._exit(0)
                 connection.send(_ended(ran, descriptors))
