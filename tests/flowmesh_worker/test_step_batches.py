@@ -259,7 +259,7 @@ async def test_times_and_profile_are_of_whole_calls() -> None:
     process = PlayedProcess({NAME: lambda size: 0.008 + 0.002 * size})
     host = host_of(process)
     (profile,) = host.profiles()
-    assert (profile.sizes, profile.is_continuous) == ((), True), "no call has ended"
+    assert (profile.sizes, profile.call_lengths) == ((), ()), "no call has ended"
     first = host.call(call_of("first", 10))
     await asyncio.sleep(0.035)
     second = host.call(call_of("second", 10))
@@ -274,6 +274,7 @@ async def test_times_and_profile_are_of_whole_calls() -> None:
     assert times.queue_s == pytest.approx(0.005)
     assert profile.sizes == (1, 2)
     assert profile.seconds == pytest.approx((0.1, 0.12), rel=0.01)
+    assert profile.call_lengths == (1.0,) * 16
     await host.close()
 
 

@@ -19,6 +19,13 @@ from tests.flowmesh_worker.step_hosts import (
 )
 from tests.virtual_time import in_virtual_time
 
+from flowmesh_core.serving.plan.capacity import PlannedReplica
+from flowmesh_core.serving.plan.capacity_curve import (
+    PlannedStage,
+    best_rate_per_s,
+    poisson_arrivals,
+    simulate_load,
+)
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_worker.engines.code.component_queue import ComponentQueue
 
@@ -74,6 +81,49 @@ async def test_calls_that_join_at_each_step_have_three_times_the_goodput(seed: i
     iterating, locked = await goodput(NAME, seed), await goodput(OTHER, seed)
     print(f"{iterating:.1f}/s, locked {locked:.1f}/s")  # noqa: T201
     assert iterating >= 3 * locked
+
+
+async def latencies_s(rate: float, seed: int) -> tuple[list[float], PlannedReplica]:
+    """Returns the latencies of calls that come at a rate, and what the host reports."""
+    rng, loop = random.Random(seed), asyncio.get_running_loop()
+    process = PlayedProcess({NAME: step_s}, batch_max=20)
+    host = host_of(process)
+    found: list[float] = []
+
+    async def ask(number: int) -> None:
+        asked_s = loop.time()
+        await host.call(call_of(f"r{number}", draw_steps(rng)))
+        found.append(loop.time() - asked_s)
+
+    asking = []
+    for number in range(3000):
+        asking.append(asyncio.ensure_future(ask(number)))
+        await asyncio.sleep(rng.expovariate(rate))
+    await asyncio.gather(*asking)
+    (profile,) = host.profiles()
+    await host.close()
+    times = BatchProfile(profile.sizes, profile.seconds)
+    lengths = profile.call_lengths
+    return sorted(found[500:]), PlannedReplica(
+        times, profile.cap, is_continuous=True, call_lengths=lengths
+    )
+
+
+@pytest.mark.parametrize("rate", [10.0, 25.0, 35.0])
+@in_virtual_time
+async def test_the_capacity_curve_predicts_calls_of_many_lengths(rate: float) -> None:
+    """Within a quarter at the median, and a third at the 99th percentile, up to 75 % load."""
+    found, planned = await latencies_s(rate, seed=1)
+    stage = PlannedStage((planned,))
+    late_s = found[len(found) * 9 // 10]
+    point = simulate_load([stage], poisson_arrivals(rate, 2000), late_s)
+    measured = found[len(found) // 2], found[len(found) * 99 // 100]
+    print(f"{measured} measured, {point}")  # noqa: T201
+    assert point.p50_s == pytest.approx(measured[0], rel=0.25)
+    assert point.p99_s == pytest.approx(measured[1], rel=0.33)
+    assert point.miss_rate == pytest.approx(0.1, abs=0.07)
+    if rate > 20:  # else the largest steps were not measured, and the curve is pessimistic
+        assert best_rate_per_s([stage]) == pytest.approx(20 / (21.6 * step_s(20)), rel=0.15)
 
 
 @in_virtual_time

@@ -155,8 +155,16 @@ class CapacityCurves:
         if reported is None:
             return []
         host = f"{worker} {replica.opening.signature}"
-        rounded, cap = _rounded(profile), reported.cap
-        return [PlannedReplica(rounded, cap, host=host, is_continuous=reported.is_continuous)]
+        lengths = tuple(map(_two_digits, reported.call_lengths))
+        return [
+            PlannedReplica(
+                _rounded(profile),
+                reported.cap,
+                host=host,
+                is_continuous=bool(lengths),
+                call_lengths=lengths,
+            )
+        ]
 
     async def _points(self, service: str, key: _Key) -> tuple[CapacityPoint, ...]:
         async with self._one_at_a_time:  # each takes the processor from the event loop

@@ -91,7 +91,7 @@ class RouterReports:
                 r.load.sizes,
                 r.load.seconds,
                 max(1, r.load.cap),
-                r.load.is_continuous,
+                r.load.call_lengths,
             )
             for replica_id, r in self._replicas.of(service).items()
             if r.load.sizes

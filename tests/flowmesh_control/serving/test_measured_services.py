@@ -63,7 +63,13 @@ class Scene:
     def report(self, replies: int, *seconds: float, iterating: tuple[str, ...] = ()) -> None:
         """A young router reports replies, and what its hubs measured of the components."""
         replicas = tuple(
-            ReplicaProfile(given.replica_id, (1,), (s,), 1, given.component in iterating)
+            ReplicaProfile(
+                given.replica_id,
+                (1,),
+                (s,),
+                1,
+                (0.5, 1.5) if given.component in iterating else (),
+            )
             for given, s in zip(self.given, seconds, strict=False)
         )
         missed = replies if 0 < self.target.latency_s < sum(seconds) else 0
@@ -253,6 +259,7 @@ async def test_the_curve_takes_calls_of_a_component_that_iterates_to_run_side_by
     scene.plan()
     stages = scene.curves._stages(SERVICE, [("read", "first"), ("rank", "second")])
     assert [r.is_continuous for stage in stages for r in stage.replicas] == [False, True]
+    assert [r.call_lengths for stage in stages for r in stage.replicas] == [(), (0.5, 1.5)]
     found = await scene.curves.of(RECORD, scene.target)
     assert found.best_per_s == pytest.approx(1 / 0.15, rel=1e-3)
 

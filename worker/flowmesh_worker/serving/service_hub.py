@@ -405,7 +405,7 @@ def _load(replica: _Replica) -> ReplicaLoad:
             sizes=profile.sizes,
             seconds=profile.seconds,
             cap=profile.cap,
-            is_continuous=profile.is_continuous,
+            call_lengths=profile.call_lengths,
         )
     measured = replica.times.measured.profile
     if measured is None:

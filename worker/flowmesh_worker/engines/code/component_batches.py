@@ -287,5 +287,5 @@ def _profile(name: str, component: ComponentQueue) -> ComponentProfile:
         () if profile is None else profile.sizes,
         () if profile is None else profile.seconds,
         msgspec.structs.replace(component.times),  # these go on
-        is_continuous=component.steps is not None,
+        call_lengths=() if component.steps is None else component.steps.call_lengths,
     )

@@ -120,9 +120,10 @@ class ComponentQueue:
 
         While the largest that was measured is the best, it grows to twice that. Beyond it a time
         is taken to grow in proportion: where that is too slow, it grows by one, so that it is
-        measured.
+        measured. Steps get members one by one, so all their sizes are measured.
         """
-        profile, knee = self.profile, self.profile.knee()
+        profile = self.profile
+        knee = (profile if self.steps is None else profile.at_halves()).knee()
         is_best = knee == profile.largest
         most = max(1, min(self.batch_max, 2 * knee if is_best else knee))
         target_s = self.target_s if self.steps is None else self.steps.step_target_s(self.target_s)

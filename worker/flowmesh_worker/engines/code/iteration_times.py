@@ -5,7 +5,8 @@ by the steps that it has left; the control plane plans with whole calls.
 """
 
 import math
-from dataclasses import dataclass
+from collections import deque
+from dataclasses import dataclass, field
 
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.stages.stage_timing import StageTiming
@@ -14,25 +15,31 @@ _LEAST_WEIGHT = 0.05
 _STEPS_MAX = 1_000_000
 """More are not believed: code says how many are left, and it may be wrong."""
 _LEAST_S = 1e-6
+_RECENT, _LENGTHS, _LEAST_LENGTH = 256, 16, 1e-3
 _SIZES_MAX = 64
 """Of a profile that the control plane takes."""
 
 
 @dataclass(slots=True)
 class IterationTimes:
-    """The parts of a call of one component, in moving averages.
+    """The parts of a call of one component.
 
     Attributes:
-        steps: that a call takes.
-        start_s: of one call; ``finish_s`` too.
+        start_s: of one call, in a moving average; ``finish_s`` too.
         begun: calls that were measured as they began; ``ended`` as they were finished.
+        recent: the steps of the last calls.
     """
 
-    steps: float = 1.0
     start_s: float = 0.0
     finish_s: float = 0.0
     begun: int = 0
     ended: int = 0
+    recent: deque[int] = field(default_factory=lambda: deque(maxlen=_RECENT))
+
+    @property
+    def steps(self) -> float:
+        """The steps of a call, in the mean."""
+        return sum(self.recent) / len(self.recent) if self.recent else 1.0
 
     def record_starts(self, calls: int, seconds: float) -> None:
         """Records that calls were begun, one after the other."""
@@ -44,9 +51,8 @@ class IterationTimes:
         """Records calls that were finished, by the steps of each."""
         for taken in steps:
             self.ended += 1
-            weight = _weight(self.ended)
-            self.steps += weight * (taken - self.steps)
-            self.finish_s += weight * (seconds / len(steps) - self.finish_s)
+            self.recent.append(taken)
+            self.finish_s += _weight(self.ended) * (seconds / len(steps) - self.finish_s)
 
     def steps_left(self, remaining: int, timing: StageTiming) -> int:
         """Returns the steps that a call needs here until its reply, at least 1.
@@ -55,7 +61,7 @@ class IterationTimes:
             remaining: of the call, as its component says; 0 where it does not.
             timing: says how often the request calls the component again.
         """
-        again = round((timing.visits - 1) * self.steps)
+        again = round((timing.visits - 1) * self.steps) if timing.visits > 1 else 0
         return min(_STEPS_MAX, max(1, remaining) + again)
 
     def rest_s(self, timing: StageTiming) -> float:
@@ -74,6 +80,14 @@ class IterationTimes:
             return math.inf
         return step_s + begins * self.start_s + size * self.finish_s
 
+    @property
+    def call_lengths(self) -> tuple[float, ...]:
+        """The steps of calls beside their mean, ascending; see ``ReplicaLoad``."""
+        found, mean = sorted(self.recent), self.steps
+        middles = ((2 * n + 1) / (2 * _LENGTHS) for n in range(_LENGTHS if found else 0))
+        lengths = (found[int(middle * len(found))] / mean for middle in middles)
+        return tuple(max(_LEAST_LENGTH, round(length, 3)) for length in lengths)
+
     def of_calls(self, steps: BatchProfile) -> BatchProfile | None:
         """Returns the seconds of a whole call, by the number that run; None before one has ended.
 
@@ -81,9 +95,9 @@ class IterationTimes:
         """
         if not self.ended:
             return None
-        once_s = self.start_s + self.finish_s
+        mean, once_s = self.steps, self.start_s + self.finish_s
         sizes = steps.sizes[:: -(-len(steps.sizes) // _SIZES_MAX)]
-        return BatchProfile.of({b: self.steps * steps.at(b) + b * once_s for b in sizes})
+        return BatchProfile.of({b: mean * steps.at(b) + b * once_s for b in sizes})
 
 
 def _weight(count: int) -> float:
