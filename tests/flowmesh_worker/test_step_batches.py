@@ -24,7 +24,8 @@ from tests.virtual_time import in_virtual_time
 from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
-from flowmesh_worker.engines.code.component_frames import ResultKind
+from flowmesh_worker.engines.code.component_frames import CallResult, ResultKind
+from flowmesh_worker.engines.code.iterating_code import StepResults
 
 FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 STEP_S = 0.01
@@ -248,6 +249,31 @@ async def test_a_call_of_many_steps_may_take_longer_than_any_limit_of_a_step() -
     host = host_of(process)
     await measured(host, process)
     assert value_of(await host.call(call_of("long", 5_000))) == total_of(5_000)
+    await host.close()
+
+
+@in_virtual_time
+async def test_a_process_that_lies_about_steps_and_times_delays_only_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    process = PlayedProcess({NAME: flat, OTHER: flat})
+    host = host_of(process)
+
+    async def lies(*given: Any, **_: Any) -> StepResults:
+        await asyncio.sleep(STEP_S)
+        kinds = (ResultKind.UNFINISHED, ResultKind.STATE_LOST, ResultKind.RESTART)
+        results = [CallResult(kinds[n % 3], remaining=1 << 62) for n in range(len(given[1]))]
+        return StepResults(results, start_s=float("nan"), finish_s=-1.0)
+
+    monkeypatch.setattr(process, "step", lies)
+    calls = [host.call(call_of(f"r{n}", 5, slo_ms=500, budget_ms=1000)) for n in range(6)]
+    other = host.call(call_of("other", 1, component=OTHER))
+    assert value_of(await other) == 0
+    for found in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(found, LateError) or found.result.kind is ResultKind.RAISED
+    assert asyncio.get_running_loop().time() < 1.1
+    assert not host._components[NAME].queue
+    assert all(0 < s < 1 for s in host._components[NAME].profile.seconds)
     await host.close()
 
 
