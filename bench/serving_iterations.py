@@ -386,7 +386,7 @@ def main() -> None:
     """Prints the result and writes it to the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=3, help="starts of each way")
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each load")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each load")
     parser.add_argument("--draft", action="store_true", help="only print; save nothing")
     parser.add_argument(
         "--processes", action="store_true", help="through all processes, by the wall clock"
