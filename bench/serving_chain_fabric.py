@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 
 from flowmesh_core.catalog.builtin import contracts
@@ -119,13 +118,14 @@ async def running(folder: Path, placement: str) -> AsyncIterator[Chain]:
 
 @contextlib.asynccontextmanager
 async def started(
-    folder: Path, declared: FlowMeshService, workers: Sequence[Sequence[str]]
+    folder: Path, declared: FlowMeshService, workers: Sequence[Sequence[str]], slo_s: float = 0.0
 ) -> AsyncIterator[Chain]:
     """Yields the processes of a service, with these components a worker; they may still load."""
     token = ServiceToken(token_hash(TOKEN), "bench")
     graph = compile_stages(declared.spec, lambda *_: None, stage_problems)
-    entry = ServiceEntry(SERVICE, "chain", (token,), graph=graph, in_flight_max=256)
-    write_services(folder / "services.json", (msgspec.structs.replace(entry, max_in_flight=256),))
+    limits = {"in_flight_max": 256, "max_in_flight": 256}
+    entry = ServiceEntry(SERVICE, "chain", (token,), graph=graph, slo_s=slo_s, **limits)
+    write_services(folder / "services.json", (entry,))
     chain = Chain()
     async with contextlib.AsyncExitStack() as stack:
         await _start_router(stack, folder, chain)

@@ -32,7 +32,11 @@ from up_process import Usage  # noqa: E402 - as above
 
 
 @pytest.mark.parametrize(
-    "name", ["dispatch", "first-read", "growth", "sharing", "status", "serving-tenants"]
+    "name",
+    [
+        *("dispatch", "first-read", "growth", "sharing", "status"),
+        *("serving-iterations", "serving-tenants"),
+    ],
 )
 def test_a_benchmark_of_the_page_accepts_its_options_and_has_a_section(name: str) -> None:
     script = BENCH / f"{name.replace('-', '_')}.py"

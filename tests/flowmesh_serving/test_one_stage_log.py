@@ -27,7 +27,7 @@ from flowmesh_core.stages import route
 from flowmesh_serving.links.hub_link import HubLink
 from flowmesh_serving.router import server
 from flowmesh_serving.stages import staged_requests
-from flowmesh_worker.engines.code import component_batches
+from flowmesh_worker.engines.code import component_queue
 
 FRESH = pytest.param(random.randrange(1 << 30), id="fresh")
 
@@ -94,7 +94,7 @@ async def test_a_router_and_a_host_that_choose_otherwise_are_noticed() -> None:
         patch.setattr(staged_requests, "route_request", last)
         assert any(router_differences(log) for log in world.logs)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(component_batches._Component, "cap", 1)
+        patch.setattr(component_queue.ComponentQueue, "cap", 1)
         different = []
         for log in world.batch_logs:
             _start_clock_again()

@@ -120,6 +120,9 @@ def test_what_no_honest_router_says_is_left_out_and_the_rest_counts() -> None:
         {"seconds": (0.1, math.inf)},
         {"seconds": (0.1, math.nan)},
         {"cap": 0},
+        {"call_lengths": (1.0,) * 17},
+        {"call_lengths": (0.0, 1.0)},
+        {"call_lengths": (math.nan,)},
         {"sizes": tuple(range(1, 101)), "seconds": (0.1,) * 100},
     ):
         bad = msgspec.structs.replace(profile, **change)

@@ -25,7 +25,7 @@ from flowmesh_core.protocol.serving import ComponentCall
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming
 from flowmesh_sim.serving.call_arrivals import arrival_times
-from flowmesh_worker.engines.code import component_batches
+from flowmesh_worker.engines.code import component_batches, component_queue
 from flowmesh_worker.engines.code.chain_results import LateError
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
 
@@ -200,7 +200,7 @@ async def test_without_caps_three_times_as_many_requests_of_bursts_are_late(
     arrivals_s = groups(seed)
     capped = await missed(arrivals_s, FOUR_TARGET_S, 4)
     assert 0 < capped < 0.25
-    monkeypatch.setattr(component_batches._Component, "cap", BATCH_MAX)
+    monkeypatch.setattr(component_queue.ComponentQueue, "cap", BATCH_MAX)
     assert await missed(arrivals_s, FOUR_TARGET_S, 4) >= 3 * capped
 
 

@@ -19,7 +19,7 @@ from tests.virtual_time import in_virtual_time
 
 from flowmesh_core.protocol.serving import ComponentCall
 from flowmesh_core.serving.queue.finish_order import ReadyBatch
-from flowmesh_worker.engines.code import component_batches
+from flowmesh_worker.engines.code import component_queue
 from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
@@ -135,7 +135,7 @@ async def test_p99_is_at_most_one_batch_later_than_with_shares(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")  # noqa: T201 - shown where the test fails
-    monkeypatch.setattr(component_batches, "QUEUED_PER_BATCH", CALLS)
+    monkeypatch.setattr(component_queue, "QUEUED_PER_BATCH", CALLS)
     assert await lateness(seed) <= 1.0 + 1e-9
 
 
@@ -146,7 +146,7 @@ async def test_without_shares_it_would_be_much_later(monkeypatch: pytest.MonkeyP
     def with_the_whole_core(*args: Any, **given: Any) -> ReadyBatch:
         return msgspec.structs.replace(ready(*args, **given), share=1.0)
 
-    monkeypatch.setattr(component_batches, "QUEUED_PER_BATCH", CALLS)
+    monkeypatch.setattr(component_queue, "QUEUED_PER_BATCH", CALLS)
     monkeypatch.setattr(ComponentBatches, "_ready", with_the_whole_core)
     # Not measured: by how much it is later depends on the times of both kernels.
     monkeypatch.setattr(sys.modules[__name__], "kernel", lambda layers: layers * 1e-5)

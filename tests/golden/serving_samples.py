@@ -20,6 +20,7 @@ _LOAD = serving.ReplicaLoad(
     seconds=(0.5, 0.75),
     cap=4,
     adapters=("german",),
+    call_lengths=(0.5, 1.5),
 )
 GRAPH = ServiceGraph(
     stages=(
@@ -182,6 +183,7 @@ FROM_CALL_HOST: dict[str, Any] = {
                 sizes=(1, 2),
                 seconds=(0.5, 0.75),
                 times=serving.CallTimes(3, 0.5, 0.25, 2, 3),
+                call_lengths=(0.5, 1.5),
             ),
         )
     ),

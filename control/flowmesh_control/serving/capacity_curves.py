@@ -81,7 +81,7 @@ class CapacityCurves:
             for (name, component), planned in zip(chain, stages, strict=True)
         )
         found = msgspec.structs.replace(found, stages=times)
-        if reason := self._missing(service.id, times):
+        if reason := self._missing(service.id, times) or _unpredictable(chain, stages):
             return msgspec.structs.replace(found, reason=reason)
         points = await self._points(service.id, (stages, latency_s or math.inf))
         best = best_rate_per_s(stages)
@@ -155,7 +155,16 @@ class CapacityCurves:
         if reported is None:
             return []
         host = f"{worker} {replica.opening.signature}"
-        return [PlannedReplica(_rounded(profile), reported.cap, host=host)]
+        lengths = tuple(map(_two_digits, reported.call_lengths))
+        return [
+            PlannedReplica(
+                _rounded(profile),
+                reported.cap,
+                host=host,
+                is_continuous=bool(lengths),
+                call_lengths=lengths,
+            )
+        ]
 
     async def _points(self, service: str, key: _Key) -> tuple[CapacityPoint, ...]:
         async with self._one_at_a_time:  # each takes the processor from the event loop
@@ -164,6 +173,25 @@ class CapacityCurves:
                 points = await asyncio.to_thread(_simulated, *key)
                 known = self._made[service] = key, points
             return known[1]
+
+
+def _unpredictable(chain: Sequence[tuple[str, str]], stages: Sequence[PlannedStage]) -> str:
+    """Returns why no load can be simulated; empty where it can.
+
+    How the steps of a component that iterates alternate with the batches of others is not
+    simulated.
+    """
+    hosts = [{replica.host for replica in stage.replicas} - {""} for stage in stages]
+    for number, stage in enumerate(stages):
+        if any(r.is_continuous and r.host for r in stage.replicas):
+            for other, own in enumerate(hosts):
+                if other != number and own & hosts[number]:
+                    return (
+                        f"stages {chain[number][0]} and {chain[other][0]} share a process, and"
+                        f" component {chain[number][1]} iterates, which is not predicted:"
+                        " `ownHost: true` gives a component a process of its own"
+                    )
+    return ""
 
 
 def _simulated(stages: tuple[PlannedStage, ...], latency_s: float) -> tuple[CapacityPoint, ...]:

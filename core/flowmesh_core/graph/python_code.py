@@ -4,6 +4,12 @@ import ast
 from collections.abc import Iterator
 
 from flowmesh_core.spec.suggestions import did_you_mean
+from flowmesh_core.stages.component_methods import (
+    COMPONENT_METHODS,
+    COMPUTE,
+    STEP,
+    methods_problem,
+)
 
 _NAMESPACES = frozenset({"exec", "globals", "locals", "vars"})
 """Functions by which a module may define names that its text does not show."""
@@ -35,6 +41,31 @@ def function_problem(code: str, function: str) -> str:
         return ""
     defined = [n.name for n in module.body if isinstance(n, ast.FunctionDef | ast.ClassDef)]
     return f"{function!r} is not defined in it{did_you_mean(function, defined)}"
+
+
+def class_problem(code: str, name: str) -> str:
+    """Returns why a class of a module cannot be a component; empty where it may be one.
+
+    Also empty where the text does not tell: for a class with bases or decorators, one that is not
+    defined once, as a statement of the module, or one that may get methods in another way.
+
+    Args:
+        code: a Python module.
+        name: of the class; it may be a function.
+    """
+    module = ast.parse(code)
+    bindings = [node for node in ast.walk(module) if name in _bound(node)]
+    found = next((n for n in module.body if isinstance(n, ast.ClassDef) and n.name == name), None)
+    if found is None or len(bindings) > 1 or found.bases or found.keywords or found.decorator_list:
+        return ""
+    methods = {node.name for node in found.body if isinstance(node, ast.FunctionDef)}
+    problem = methods_problem(name, methods)
+    others = {bound for node in ast.walk(found) for bound in _bound(node)} | {
+        node.attr for node in ast.walk(module) if isinstance(node, ast.Attribute)
+    }
+    may_have = (others - methods) & COMPONENT_METHODS
+    is_certain = {COMPUTE, STEP} <= methods or not (may_have or "__getattr__" in methods)
+    return problem if is_certain else ""
 
 
 def _bound(node: ast.AST) -> Iterator[str]:

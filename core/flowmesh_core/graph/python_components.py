@@ -13,7 +13,7 @@ from flowmesh_core.catalog.builtin.code import COMPONENT_MEMORY_MIB
 from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
 from flowmesh_core.graph.plan import Resources, StepPlan
-from flowmesh_core.graph.python_code import function_problem, python_problem
+from flowmesh_core.graph.python_code import class_problem, function_problem, python_problem
 from flowmesh_core.graph.service_groups import replica_bounds
 from flowmesh_core.spec.quantities import mebibytes
 from flowmesh_core.spec.service import ComponentSpec, ServiceSpec
@@ -128,5 +128,7 @@ def _check_code(scope: CompileContext, spec: ComponentSpec, keys: Keys) -> None:
         return
     if problem := python_problem(spec.python.code):
         scope.report((*keys, "python", "code"), problem)
-    elif problem := function_problem(spec.python.code, spec.python.function):
+        return
+    code, function = spec.python.code, spec.python.function
+    if problem := function_problem(code, function) or class_problem(code, function):
         scope.report((*keys, "python", "function"), problem)

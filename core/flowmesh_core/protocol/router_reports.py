@@ -21,12 +21,14 @@ class ReplicaProfile(msgspec.Struct, frozen=True, omit_defaults=True):
         sizes: batch sizes that were measured, ascending from 1.
         seconds: of a batch, for each of them; of an engine, of a call while so many run.
         cap: the largest batch that is formed; of an engine, calls that run at once.
+        call_lengths: as of ``ReplicaLoad``.
     """
 
     replica_id: str
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
     cap: int
+    call_lengths: tuple[float, ...] = ()
 
 
 class ServiceReport(msgspec.Struct, frozen=True, omit_defaults=True):

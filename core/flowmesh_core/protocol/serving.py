@@ -75,6 +75,9 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
         cap: the largest batch that is formed, or calls of such an engine that run at once; 0 for an
             engine that generates tokens, or is not measured yet.
         adapters: names of the adapters that its engine has loaded.
+        call_lengths: of a component that iterates, whose calls begin while others run: the steps of
+            its calls beside their mean, ascending, each of as many calls. ``seconds`` then are of a
+            whole call, by the number that run.
     """
 
     replica_id: str
@@ -88,6 +91,7 @@ class ReplicaLoad(msgspec.Struct, frozen=True, array_like=True):
     seconds: tuple[float, ...] = ()
     cap: int = 0
     adapters: tuple[str, ...] = ()
+    call_lengths: tuple[float, ...] = ()
 
 
 class CallTimes(msgspec.Struct, array_like=True):
@@ -541,6 +545,7 @@ class ComponentProfile(msgspec.Struct, frozen=True, array_like=True):
     sizes: tuple[int, ...]
     seconds: tuple[float, ...]
     times: CallTimes = msgspec.field(default_factory=CallTimes)
+    call_lengths: tuple[float, ...] = ()
 
 
 class ComponentProfiles(msgspec.Struct, frozen=True, array_like=True, tag="profiles"):

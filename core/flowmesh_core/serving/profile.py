@@ -90,6 +90,18 @@ class BatchProfile(msgspec.Struct, frozen=True):
         enough = NEAR_PEAK * max(rates)
         return next(b for b, rate in zip(self.sizes, rates, strict=True) if rate >= enough)
 
+    def at_halves(self) -> "BatchProfile":
+        """Returns the profile at its largest size, half of it, and so on.
+
+        Of sizes that were measured one by one each is near the throughput of the next, so the knee
+        of all of them would be found long before batches stop getting faster.
+        """
+        size, sizes = self.largest, {1}
+        while size > 1:
+            sizes.add(size)
+            size //= 2
+        return BatchProfile.of({b: self.at(b) for b in sizes})
+
     def updated(self, batch: int, seconds: float, weight: float) -> "BatchProfile":
         """Returns the profile after a measurement, as a moving average with this weight.
 

@@ -64,7 +64,8 @@ class PythonSpec(SpecModel):
     function: Variable = Field(
         default="compute",
         description="A function that gets a list of dicts, one a call, and returns a list with one"
-        " result each; or a class with a method compute, made once a replica.",
+        " result each; or a class with a method compute, or with start, step and finish for calls"
+        " of several steps, made once a replica.",
     )
 
     @model_validator(mode="after")

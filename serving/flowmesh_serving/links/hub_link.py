@@ -44,6 +44,7 @@ from flowmesh_core.protocol.serving import (
     ToRouter,
     UseGraph,
 )
+from flowmesh_core.serving.plan.report_check import LENGTH_MAX, LENGTHS_MAX
 from flowmesh_core.stages.service_graph import LoadedGraph
 from flowmesh_serving.links.link_verifier import LinkVerifier, read_pem
 
@@ -426,6 +427,8 @@ def _is_valid(load: ReplicaLoad) -> bool:
         and len(load.paths) <= _PATHS_MAX
         and 0 <= load.cap <= _CALLS_MAX
         and _is_profile(load.sizes, load.seconds)
+        and len(load.call_lengths) <= LENGTHS_MAX
+        and all(0 < length <= LENGTH_MAX for length in load.call_lengths)
         and all(len(text) <= _NAME_CHARS for text in names)
     )
 

@@ -86,7 +86,13 @@ class RouterReports:
 
     def _profiles(self, service: str) -> tuple[ReplicaProfile, ...]:
         return tuple(
-            ReplicaProfile(replica_id, r.load.sizes, r.load.seconds, max(1, r.load.cap))
+            ReplicaProfile(
+                replica_id,
+                r.load.sizes,
+                r.load.seconds,
+                max(1, r.load.cap),
+                r.load.call_lengths,
+            )
             for replica_id, r in self._replicas.of(service).items()
             if r.load.sizes
         )

@@ -20,7 +20,7 @@ BROKEN: dict[str, Any] = {
     "steps": [{**DOUBLE["steps"][0], "with": {"query": "select cast('nothing_such' as int)"}}],
     "outputs": {"doubled": "double.rows"},
 }
-GOES_ON = (
+UNFINISHED = (
     "flowmesh_bill_usd_total",
     "flowmesh_receipts_usd_total",
     "flowmesh_paid_usd_total",
@@ -108,11 +108,11 @@ async def test_account_counters_continue_under_the_next_leader(fabric: Fabric) -
     fabric.control = control_plane(fabric.root)
     await fabric.control.start()
     after = counters(await page(fabric))
-    kept = {k: v for k, v in before.items() if k[0] in GOES_ON}
-    assert len(kept) > len(GOES_ON)
+    kept = {k: v for k, v in before.items() if k[0] in UNFINISHED}
+    assert len(kept) > len(UNFINISHED)
     fallen = {k: (v, after.get(k)) for k, v in kept.items() if after.get(k, 0.0) < v}
     assert not fallen
-    assert {k[0] for k in kept} == set(GOES_ON)
+    assert {k[0] for k in kept} == set(UNFINISHED)
 
 
 async def test_a_pool_without_workers_has_a_backlog_once_it_is_declared(fabric: Fabric) -> None:

@@ -60,10 +60,16 @@ class Scene:
         self.target = ServiceTarget(latency_s, GRAPH)
         self.curves = CapacityCurves(self.world.machine.state, self.scaler, self.loads)
 
-    def report(self, replies: int, *seconds: float) -> None:
+    def report(self, replies: int, *seconds: float, iterating: tuple[str, ...] = ()) -> None:
         """A young router reports replies, and what its hubs measured of the components."""
         replicas = tuple(
-            ReplicaProfile(given.replica_id, (1,), (s,), 1)
+            ReplicaProfile(
+                given.replica_id,
+                (1,),
+                (s,),
+                1,
+                (0.5, 1.5) if given.component in iterating else (),
+            )
             for given, s in zip(self.given, seconds, strict=False)
         )
         missed = replies if 0 < self.target.latency_s < sum(seconds) else 0
@@ -242,6 +248,32 @@ async def test_the_curve_takes_calls_of_an_engine_to_run_side_by_side() -> None:
     found = await scene.curves.of(RECORD, scene.target)
     assert [s.replicas for s in found.stages] == [1, 1]
     assert found.best_per_s == pytest.approx(1 / 0.15, rel=1e-3), "the stages share no host"
+
+
+async def test_the_curve_takes_calls_of_a_component_that_iterates_to_run_side_by_side() -> None:
+    scene = Scene(latency_s=1.0)
+    own = msgspec.structs.replace(OPENING, signature="own")
+    scene.given[1] = msgspec.structs.replace(scene.given[1], opening=own)
+    scene.world.apply(ServingPlanChanged({"w0": tuple(scene.given)}))
+    scene.report(20, 0.05, 0.15, iterating=("second",))
+    scene.plan()
+    stages = scene.curves._stages(SERVICE, [("read", "first"), ("rank", "second")])
+    assert [r.is_continuous for stage in stages for r in stage.replicas] == [False, True]
+    assert [r.call_lengths for stage in stages for r in stage.replicas] == [(), (0.5, 1.5)]
+    found = await scene.curves.of(RECORD, scene.target)
+    assert found.best_per_s == pytest.approx(1 / 0.15, rel=1e-3)
+
+
+async def test_no_curve_is_made_of_steps_between_the_batches_of_others() -> None:
+    scene = Scene(latency_s=1.0)
+    scene.report(20, 0.05, 0.15, iterating=("second",))
+    scene.plan()
+    found = await scene.curves.of(RECORD, scene.target)
+    assert found.points == ()
+    assert found.reason == (
+        "stages rank and read share a process, and component second iterates, which is not"
+        " predicted: `ownHost: true` gives a component a process of its own"
+    )
 
 
 async def test_nothing_is_kept_of_a_deleted_service() -> None:

@@ -167,6 +167,36 @@ def test_a_function_that_the_code_cannot_define_is_refused(code: str, problem: s
         assert problems(components=components) == {"components.search.python.function": problem}
 
 
+@pytest.mark.parametrize(
+    ("code", "problem"),
+    [
+        (
+            "class best:\n    def start(self, call): pass\n    def step(self, states): pass\n",
+            "no finish",
+        ),
+        ("class best:\n    def compute(self, b): pass\n    def step(self, s): pass\n", "has both"),
+        ("class best:\n    def run(self, b): pass\n", "neither compute nor step"),
+        ("class best:\n    def step(self, s): pass\n    start = finish = print\n", ""),
+        ("class best:\n    def compute(self, b):\n        step = 1\n        return b\n", ""),
+        ("class best(list):\n    def step(self, s): pass\n", ""),
+        ("@print\nclass best:\n    def step(self, s): pass\n", ""),
+        ("class best:\n    pass\nbest.compute = print\n", ""),
+        ("class best:\n    pass\nif True:\n    def best(b): return b\n", ""),
+        ("def best(b):\n    return b\n", ""),
+    ],
+)
+def test_a_class_that_cannot_be_a_component_is_refused(code: str, problem: str) -> None:
+    search = {"python": {"code": code, "function": "best"}}
+    components = {"search": search, "rerank": PYTHON, "writer": ENGINE}
+    if not problem:
+        compiled(components=components)
+    else:
+        (found,) = problems(components=components).items()
+        assert found[0] == "components.search.python.function"
+        assert problem in found[1]
+        assert "expected" in found[1]
+
+
 def test_several_components_need_stages() -> None:
     found = problems(stages=[], reply={})
     assert found["components"].startswith("more than one component")

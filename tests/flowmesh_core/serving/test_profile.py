@@ -32,3 +32,13 @@ def test_a_table_without_size_one_or_with_a_time_of_zero_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="profile"):
         BatchProfile.of(seconds)
+
+
+def test_the_knee_of_sizes_one_by_one_is_that_of_their_halves() -> None:
+    every = BatchProfile.of({b: 9.56 + 0.44 * b for b in range(1, 21)})
+    assert every.knee() == 19
+    halves = every.at_halves()
+    assert halves.sizes == (1, 2, 5, 10, 20)
+    assert halves.knee() == 20
+    assert halves.at(10) == every.at(10)
+    assert BatchProfile.of({1: 1.0}).at_halves().sizes == (1,)

@@ -401,7 +401,11 @@ def _load(replica: _Replica) -> ReplicaLoad:
     profile = instance.profiles.get(admitted.component)
     if profile is not None:
         return msgspec.structs.replace(
-            load, sizes=profile.sizes, seconds=profile.seconds, cap=profile.cap
+            load,
+            sizes=profile.sizes,
+            seconds=profile.seconds,
+            cap=profile.cap,
+            call_lengths=profile.call_lengths,
         )
     measured = replica.times.measured.profile
     if measured is None:

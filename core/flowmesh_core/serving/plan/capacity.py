@@ -11,6 +11,9 @@ UTILISATION = 0.6
 uneven arrivals about 1 % of replies are late there, and many more soon above it."""
 
 
+_GOLDEN_RATIO = (5**0.5 - 1) / 2
+
+
 class PlannedReplica(msgspec.Struct, frozen=True):
     """A replica on one worker.
 
@@ -20,8 +23,10 @@ class PlannedReplica(msgspec.Struct, frozen=True):
         share: of the device, above 0 and at most 1.
         host: replicas of one host, of any stages, run one batch at a time, of all together; empty
             for a host of its own.
-        is_continuous: an engine, whose calls begin while others run; ``profile`` then has the time
-            of a whole call by the number of those that run.
+        is_continuous: an engine or a component that iterates: calls begin while others run, and
+            ``profile`` has the time of a whole call by the number of those that run.
+        call_lengths: the lengths of calls beside their mean, each of as many calls; empty for calls
+            of one length.
     """
 
     profile: BatchProfile
@@ -29,6 +34,13 @@ class PlannedReplica(msgspec.Struct, frozen=True):
     share: float = 1.0
     host: str = ""
     is_continuous: bool = False
+    call_lengths: tuple[float, ...] = ()
+
+    def length_of(self, request: int) -> float:
+        """Returns the length of a request's call beside the mean: the same each time."""
+        if not self.call_lengths:
+            return 1.0
+        return self.call_lengths[int(request * _GOLDEN_RATIO % 1 * len(self.call_lengths))]
 
     @property
     def calls_per_s(self) -> float:

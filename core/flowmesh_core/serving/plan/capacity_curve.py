@@ -214,7 +214,8 @@ class _Simulation:
             del self._queues[stage][replica][request]
         self._running[stage][replica] += batch
         planned = self._stages[stage].replicas[replica]
-        self._schedule(now + planned.profile.at(size) / planned.share, stage, replica, batch)
+        seconds = planned.profile.at(size) * planned.length_of(batch[0]) / planned.share
+        self._schedule(now + seconds, stage, replica, batch)
 
 
 def _visits_and_rest(stages: Sequence[PlannedStage]) -> tuple[int, float]:

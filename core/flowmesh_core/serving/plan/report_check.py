@@ -20,6 +20,8 @@ from flowmesh_core.serving.latency_sketch import BUCKETS
 COUNT_MAX = 1 << 53
 SIZES_MAX = 64
 BATCH_MAX = 1 << 16
+LENGTHS_MAX = 16
+LENGTH_MAX = 1e6
 SECONDS_MAX = 86_400.0
 
 
@@ -82,4 +84,6 @@ def _fits(profile: ReplicaProfile) -> bool:
         and sizes[-1] <= BATCH_MAX
         and all(0 < s <= SECONDS_MAX for s in seconds)
         and 1 <= profile.cap <= BATCH_MAX
+        and len(profile.call_lengths) <= LENGTHS_MAX
+        and all(0 < length <= LENGTH_MAX for length in profile.call_lengths)
     )

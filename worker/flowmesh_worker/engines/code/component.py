@@ -35,13 +35,10 @@ from flowmesh_worker.engine_api import (
     Work,
 )
 from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
-from flowmesh_worker.engines.code.component_batches import (
-    QUEUED_PER_BATCH,
-    CodeRunner,
-    ComponentBatches,
-)
+from flowmesh_worker.engines.code.component_batches import ComponentBatches
 from flowmesh_worker.engines.code.component_code import loaded_code
 from flowmesh_worker.engines.code.component_frames import LoadedCode, ResultKind
+from flowmesh_worker.engines.code.component_queue import QUEUED_PER_BATCH
 from flowmesh_worker.engines.code.local_residents import LocalResidents
 from flowmesh_worker.engines.code.sandboxed_code import SandboxedCode
 from flowmesh_worker.engines.code.sidecar_client import VARIABLE as SIDECAR
@@ -62,7 +59,7 @@ class Component:
     def __init__(self) -> None:
         self._components: tuple[LoadedCode, ...] = ()
         self._batches: ComponentBatches | None = None
-        self._runner: CodeRunner
+        self._runner: SandboxedCode | TrustedCode
         self._changed: Callable[[], None] = lambda: None
 
     async def load(self, components: Mapping[str, TreeInput], settings: HostSettings) -> None:
@@ -75,8 +72,9 @@ class Component:
         params = settings.signature_params
         self._components = loaded_code(params["components"])
         self._runner = await self._started(params, settings)
+        on_late = str(params["onLate"])
         self._batches = ComponentBatches(
-            self._components, self._runner, str(params["onLate"]), self._profile_changed
+            self._components, self._runner, on_late, self._profile_changed, self._runner
         )
 
     async def run(self, work: Work, progress: Progress) -> Result:
@@ -136,7 +134,9 @@ class Component:
     def _profile_changed(self) -> None:
         self._changed()
 
-    async def _started(self, params: Mapping[str, object], settings: HostSettings) -> CodeRunner:
+    async def _started(
+        self, params: Mapping[str, object], settings: HostSettings
+    ) -> SandboxedCode | TrustedCode:
         if params["trusted"]:
             return self._trusted()
         container = os.environ.get(SIDECAR)
@@ -147,7 +147,7 @@ class Component:
         await code.start()
         return code
 
-    def _trusted(self) -> CodeRunner:
+    def _trusted(self) -> TrustedCode:
         if os.environ.get(TRUSTED_VARIABLE) != "1":
             raise AttemptError(
                 Failure(

@@ -4,134 +4,38 @@ The components of a host share one thread of computation. Which calls form a bat
 component's batch is next, is decided by ``flowmesh_core.serving.queue``, with the times that were
 measured here, and with what the plan of the service says of each stage: the part of the latency
 target that it has, and the time that the stages after it need.
+
+Of a component that iterates a batch is one step (:mod:`step_batches`): what takes part in the next
+one is decided when it has ended.
 """
 
 import asyncio
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 
 from flowmesh_core.protocol.serving import CallTimes, ComponentCall, ComponentProfile
-from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
+from flowmesh_worker.engines.code.code_runner import NO_STEPS, NOTHING, CodeRunner, StepRunner
 from flowmesh_worker.engines.code.component_frames import (
-    BatchCall,
     CallResult,
     LoadedCode,
     ResultKind,
 )
+from flowmesh_worker.engines.code.component_queue import ComponentQueue, QueuedCall
+from flowmesh_worker.engines.code.iteration_times import IterationTimes
+from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
 from flowmesh_worker.ipc.passed_values import StageBytes
 
-FIRST_S = 0.001
-"""What a call is taken to need before one was measured."""
 BACKGROUND_SHARE = 0.05
 REFUSE, SERVE = "refuse", "serve"
-QUEUED_PER_BATCH = 2
-_WEIGHT = 0.2
 _MS = 1000.0
 _MARGIN_S = 0.0
-_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 _GRACE_S = 1.0
-_LIMIT_S, _LIMIT_FACTOR = 5.0, 20.0
-"""A batch is ended after so many times its predicted time, and not before this many seconds."""
-
-
-class CodeRunner(Protocol):
-    """What runs a batch: the sandbox, or a thread for trusted code."""
-
-    async def run(
-        self,
-        component: str,
-        calls: Sequence[BatchCall],
-        within_s: float,
-        passed: Sequence[Mapping[str, StageBytes]] = (),
-    ) -> list[CallResult]:
-        """Returns the results, in order; ``passed`` has values of other hosts, by call."""
-        ...
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        """Drops results that are kept."""
-        ...
-
-    async def close(self) -> None:
-        """Ends what runs the code."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class _Waiting:
-    """A call, or one of a chain after those before it.
-
-    Attributes:
-        rest: the calls of the chain after it.
-        since_s: when the chain's budget began.
-        times: of the calls before it, where the chain asks for them.
-    """
-
-    call: ComponentCall
-    passed: Mapping[str, StageBytes]
-    queued: WaitingCall
-    until_s: float
-    result: asyncio.Future[ChainResult]
-    arrived_s: float
-    since_s: float
-    rest: Sequence[ComponentCall]
-    step: int
-    times: tuple[tuple[float, float], ...] = ()
-
-
-@dataclass(slots=True)
-class _Component:
-    """One component: its queue, in order of arrival, and what was measured.
-
-    Attributes:
-        target_s: its part of the latency target, by the calls that waited last; 0 for none.
-    """
-
-    batch_max: int
-    profile: BatchProfile = field(default_factory=lambda: BatchProfile.of({1: FIRST_S}))
-    measured: bool = False
-    queue: dict[str, _Waiting] = field(default_factory=dict)
-    finish_s: float = 0.0
-    times: CallTimes = field(default_factory=CallTimes)
-    target_s: float = 0.0
-
-    @property
-    def cap(self) -> int:
-        """The largest batch: near the knee, and within the component's part of the latency target.
-
-        While the largest that was measured is the best, it grows to twice that. Beyond it a time
-        is taken to grow in proportion: where that is too slow, it grows by one, so that it is
-        measured.
-        """
-        profile, knee = self.profile, self.profile.knee()
-        is_best = knee == profile.largest
-        most = max(1, min(self.batch_max, 2 * knee if is_best else knee))
-        if not self.target_s:
-            return most
-        within = profile.largest_within(self.target_s, most)
-        grows = within == profile.largest < most and profile.at(within) <= self.target_s
-        return within + grows
-
-    def limit_s(self, size: int) -> float:
-        """Returns how long a batch may take; any time before one was measured."""
-        return max(_LIMIT_S, _LIMIT_FACTOR * self.profile.at(size)) if self.measured else math.inf
-
-    def record(self, size: int, seconds: float) -> None:
-        """Records the time of a batch."""
-        weight = _WEIGHT if self.measured and size in self.profile.sizes else 1.0
-        if not self.measured:  # a call alone may take as long as the whole batch
-            self.profile = BatchProfile.of({1: max(seconds, 1e-6)})
-        self.profile = self.profile.updated(size, max(seconds, 1e-6), weight)
-        self.measured = True
 
 
 class ComponentBatches:
@@ -143,6 +47,7 @@ class ComponentBatches:
         runner: CodeRunner,
         on_late: str,
         on_profile: Callable[[], None],
+        steps: StepRunner = NO_STEPS,
     ) -> None:
         """Starts with empty queues.
 
@@ -150,10 +55,14 @@ class ComponentBatches:
             components: of the host.
             runner: runs their batches.
             on_late: of the service; see ``OnLate``.
-            on_profile: called after each batch.
+            on_profile: called after each batch, and after each step that has ended a call.
+            steps: runs the steps of those that iterate.
         """
-        self._components = {one.name: _Component(one.batch_max) for one in components}
+        self._components = {one.name: ComponentQueue(one.batch_max) for one in components}
+        for name in self._components.keys() & set(steps.iterating):
+            self._components[name].steps = IterationTimes()
         self._runner = runner
+        self._steps = StepBatches(steps)
         self._on_late = on_late
         self._on_profile = on_profile
         self._loop = asyncio.get_running_loop()
@@ -162,22 +71,12 @@ class ComponentBatches:
 
     def profiles(self) -> tuple[ComponentProfile, ...]:
         """Returns what was measured of each component."""
-        return tuple(
-            ComponentProfile(
-                name,
-                len(c.queue),
-                c.cap,
-                c.profile.sizes,
-                c.profile.seconds,
-                msgspec.structs.replace(c.times),  # these go on
-            )
-            for name, c in self._components.items()
-        )
+        return tuple(_profile(name, one) for name, one in self._components.items())
 
     def call(
         self,
         call: ComponentCall,
-        passed: Mapping[str, StageBytes] = _NOTHING,
+        passed: Mapping[str, StageBytes] = NOTHING,
         since_s: float | None = None,
     ) -> asyncio.Future[ChainResult]:
         """Begins a call, or a chain of them; where the future is cancelled, it leaves its queue.
@@ -189,8 +88,8 @@ class ComponentBatches:
 
         Returns:
             The result. Its errors are QueueFullError, where a component has as many calls as it
-            takes; LateError, where the call cannot be in time and its service refuses such; and
-            AttemptError, where the code cannot be run any more.
+            takes; LateError, where the call cannot be in time and its service refuses such, or
+            iterates beyond its timeout; and AttemptError, where the code cannot be run any more.
         """
         result: asyncio.Future[ChainResult] = self._loop.create_future()
         result.add_done_callback(partial(self._left, call))
@@ -211,7 +110,7 @@ class ComponentBatches:
         if component is None:
             result.set_exception(KeyError(call.component))
             return
-        if len(component.queue) >= QUEUED_PER_BATCH * component.batch_max:
+        if component.is_full:
             result.set_exception(QueueFullError(step))
             return
         until_s = since_s + call.budget_ms / _MS
@@ -219,7 +118,7 @@ class ComponentBatches:
         timing = call.timing
         queued = WaitingCall(call.call_id, due_s, timing.visits, timing.rest_s)
         rest = call.then if rest is None else rest
-        component.queue[call.call_id] = _Waiting(
+        component.queue[call.call_id] = QueuedCall(
             call, passed, queued, until_s, result, self._loop.time(), since_s, rest, step, times
         )
         if self._running is None:
@@ -229,7 +128,13 @@ class ComponentBatches:
         if result.cancelled():
             for call in (chain, *chain.then):
                 if (component := self._components.get(call.component)) is not None:
-                    component.queue.pop(call.call_id, None)
+                    self._drop(component, call.call_id)
+
+    def _drop(self, component: ComponentQueue, call_id: str) -> None:
+        """Takes a call that is not wanted any more, and its state, from a queue."""
+        dropped = component.queue.pop(call_id, None)
+        if dropped is not None and dropped.progress.state:
+            self._runner.forget((dropped.progress.state,))
 
     async def close(self) -> None:
         """Ends what runs; its calls have no result."""
@@ -247,12 +152,12 @@ class ComponentBatches:
         finally:
             self._running = None
 
-    def _next(self) -> tuple[str, list[_Waiting], bool] | None:
-        """Returns the next batch, whose calls leave their queue; None where nothing waits."""
+    def _next(self) -> tuple[str, list[QueuedCall], bool] | None:
+        """Returns the next batch; None where nothing waits."""
         now_s = self._loop.time()
         background_due = self._background_s < BACKGROUND_SHARE * self._busy_s
         ready: dict[str, ReadyBatch] = {}
-        members: dict[str, list[_Waiting]] = {}
+        members: dict[str, list[QueuedCall]] = {}
         for name, component in self._components.items():
             if component.queue:
                 members[name], demoted = self._members(component, now_s, background_due)
@@ -261,19 +166,16 @@ class ComponentBatches:
         best = next_batch(tuple(ready.values()), now_s, background_due=background_due)
         if best is None:
             return None
-        component = self._components[best.instance]
-        for one in members[best.instance]:
-            del component.queue[one.call.call_id]
-        component.finish_s = best.finish_s
+        self._components[best.instance].finish_s = best.finish_s
         # Aged work that was next anyway leaves the least share to demoted work.
         is_background = best.demoted or (background_due and best.is_background(now_s))
         return best.instance, members[best.instance], is_background
 
-    def _ready(self, name: str, members: Sequence[_Waiting], *, demoted: bool) -> ReadyBatch:
+    def _ready(self, name: str, members: Sequence[QueuedCall], *, demoted: bool) -> ReadyBatch:
         component = self._components[name]
         return ReadyBatch(
             instance=name,
-            arrived_s=min(one.arrived_s for one in members),
+            arrived_s=min(one.ready_s for one in members),
             seconds=component.profile.at(len(members)),
             share=1 / len(self._components),
             previous_finish_s=component.finish_s,
@@ -282,64 +184,108 @@ class ComponentBatches:
         )
 
     def _members(
-        self, component: _Component, now_s: float, background_due: bool
-    ) -> tuple[list[_Waiting], bool]:
+        self, component: ComponentQueue, now_s: float, background_due: bool
+    ) -> tuple[list[QueuedCall], bool]:
         """Returns a component's next batch, and whether it is late already."""
+        if component.steps is not None:
+            self._end_overdue(component, now_s)
         waiting = component.queue.values()
-        queued = [one.queued for one in waiting]
         targets_s = (t for one in waiting if (t := one.call.timing.target_s))
         component.target_s = min(targets_s, default=0.0)  # of several services, the tightest
+        queued = component.waiting()
         formed = form_batch(queued, component.profile, component.cap, _MARGIN_S, now_s)
         chosen, demoted = formed.calls, False
         if self._on_late == REFUSE:
             for late in formed.late:
-                ended = component.queue.pop(late.id)
-                if not ended.result.done():
-                    ended.result.set_exception(LateError(ended.step))
+                self._refuse(component, late.id)
         elif formed.late and (background_due or not formed.calls):
             chosen, demoted = formed.late[: component.cap], True
-        return [component.queue[call.id] for call in chosen], demoted
+        return component.members(chosen), demoted
 
-    async def _run_batch(self, name: str, members: list[_Waiting], background: bool) -> None:
-        calls = [_batch_call(one.call) for one in members]
-        began_s = self._loop.time()
+    def _end_overdue(self, component: ComponentQueue, now_s: float) -> None:
+        """Ends calls whose timeout has passed: one may go on for ever."""
+        overdue = [call_id for call_id, one in component.queue.items() if one.until_s < now_s]
+        for call_id in overdue:
+            self._refuse(component, call_id)
+
+    def _refuse(self, component: ComponentQueue, call_id: str) -> None:
+        late = component.queue[call_id]
+        self._drop(component, call_id)
+        if not late.result.done():
+            late.result.set_exception(LateError(late.step))
+
+    async def _run_batch(self, name: str, members: list[QueuedCall], background: bool) -> None:
+        component, began_s = self._components[name], self._loop.time()
         left_s = max(one.until_s for one in members) - began_s + _GRACE_S
-        within_s = min(left_s, self._components[name].limit_s(len(members)))
+        within_s = max(min(left_s, component.limit_s(members)), _GRACE_S)
+        run = self._one_batch if component.steps is None else self._steps.run
         try:
-            passed = [one.passed for one in members]
-            results = await self._runner.run(name, calls, max(within_s, _GRACE_S), passed)
+            ended = await run(name, component, members, within_s)
         except Exception as error:
-            for one in members:
-                if not one.result.done():
-                    one.result.set_exception(error)
+            _fail(component, members, error)
             return
-        seconds, size = self._loop.time() - began_s, len(members)
-        queue_s = sum(began_s - one.arrived_s for one in members)
-        self._components[name].times.add(CallTimes(size, queue_s, size * seconds, 1, size))
+        seconds = self._loop.time() - began_s
         self._busy_s += seconds
         self._background_s += seconds if background else 0.0
+        self._end(ended)
+        if ended:
+            self._on_profile()
+
+    async def _one_batch(
+        self, name: str, component: ComponentQueue, members: list[QueuedCall], within_s: float
+    ) -> list[EndedCall]:
+        """Runs a batch of a component that does not iterate; its calls leave the queue first."""
+        for one in members:
+            del component.queue[one.call.call_id]
+        calls, passed = [batch_call(one.call) for one in members], [one.passed for one in members]
+        began_s = self._loop.time()
+        results = await self._runner.run(name, calls, within_s, passed)
+        seconds, size = self._loop.time() - began_s, len(members)
+        queue_s = sum(began_s - one.arrived_s for one in members)
+        component.times.add(CallTimes(size, queue_s, size * seconds, 1, size))
         if all(result.kind is ResultKind.OK for result in results):
-            self._components[name].record(len(members), seconds)
-        unwanted = [one.call.store_as for one in members if one.result.done() and one.call.store_as]
+            component.record(size, seconds)
+        ended = zip(members, results, strict=True)
+        return [EndedCall(one, result, began_s, seconds) for one, result in ended]
+
+    def _end(self, ended: Sequence[EndedCall]) -> None:
+        """Goes on with calls that have a result of their component."""
+        unwanted = [
+            one.call.store_as for one, *_ in ended if one.result.done() and one.call.store_as
+        ]
         if unwanted:
             self._runner.forget(tuple(unwanted))
-        for one, result in zip(members, results, strict=True):
+        for one, result, began_s, seconds in ended:
             if not one.result.done():
                 if one.call.timed:
                     one.times += ((began_s - one.arrived_s, seconds),)
                 self._go_on(one, result)
-        self._on_profile()
 
-    def _go_on(self, ended: _Waiting, result: CallResult) -> None:
+    def _go_on(self, ended: QueuedCall, result: CallResult) -> None:
         """Queues the next call of a chain, or gives the result."""
         if not ended.rest or result.kind is not ResultKind.OK:
             ended.result.set_result(ChainResult(ended.call, result, ended.step, ended.times))
             return
         rest, step = ended.rest, ended.step + 1
-        self._queue(rest[0], _NOTHING, ended.result, ended.since_s, rest[1:], step, ended.times)
+        self._queue(rest[0], NOTHING, ended.result, ended.since_s, rest[1:], step, ended.times)
 
 
-def _batch_call(call: ComponentCall) -> BatchCall:
-    return BatchCall(
-        call.body, call.stored, call.store_as, call.wants_body, call.passed, call.wants_value
+def _fail(component: ComponentQueue, members: Sequence[QueuedCall], error: Exception) -> None:
+    """Ends the calls of a batch that could not be run."""
+    for one in members:
+        component.queue.pop(one.call.call_id, None)
+        if not one.result.done():
+            one.result.set_exception(error)
+
+
+def _profile(name: str, component: ComponentQueue) -> ComponentProfile:
+    profile = component.call_profile
+    return ComponentProfile(
+        name,
+        component.queued,
+        component.cap,
+        () if profile is None else profile.sizes,
+        () if profile is None else profile.seconds,
+        msgspec.structs.replace(component.times),  # these go on
+        call_lengths=() if component.steps is None else component.steps.call_lengths,
     )

@@ -8,27 +8,37 @@ import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from flowmesh_core.decoding import decode
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_core.protocol.serving import PACKED_ARRAYS, VALUE_BYTES_MAX, StoredInput
+from flowmesh_core.protocol.serving import PACKED_ARRAYS, StoredInput
+from flowmesh_core.stages.component_methods import COMPONENT_METHODS, COMPUTE, STEP, methods_problem
 from flowmesh_core.stages.values import part_of
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
     CallResult,
     LoadedCode,
     ResultKind,
+    StepMember,
 )
-from flowmesh_worker.engines.code.packed_arrays import NotPackedError, is_array, pack, unpack
+from flowmesh_worker.engines.code.iterating_code import IteratingCode, StepResults
+from flowmesh_worker.engines.code.packed_arrays import NotPackedError, unpack
+from flowmesh_worker.engines.code.result_values import (
+    ERROR_CHARS_MAX,
+    ValueFiles,
+    WrongValueError,
+    encode_json,
+    encode_value,
+    error_line,
+)
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.ipc.read_mappings import ReadMappings
-from flowmesh_worker.ipc.shared_value import SHARED_BYTES_MAX, SHARED_BYTES_MIN, SharedValue
+from flowmesh_worker.ipc.shared_value import SharedValue
 
 _FRAMES_MAX = 8
-_TEXT_MAX = 4_000
 _inputs = msgspec.json.Decoder(dict)
 _json = msgspec.json.Decoder()
 _NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
@@ -41,31 +51,6 @@ class LostValueError(Exception):
 
 class WrongResultsError(Exception):
     """A function returned something else than one result a call."""
-
-
-class WrongValueError(Exception):
-    """A result cannot leave the host."""
-
-
-class ValueFiles(Protocol):
-    """The files of a process that large results are in."""
-
-    @property
-    def is_used(self) -> bool:
-        """Whether values were made since the last :meth:`prepare`."""
-        ...
-
-    def value_of(self, parts: Sequence[bytes | memoryview]) -> SharedValue:
-        """Returns a value with these bytes, one part after the other.
-
-        Raises:
-            OSError: there is no memory for it, or no file.
-        """
-        ...
-
-    def prepare(self) -> None:
-        """Prepares memory for as many values as were made since the last time."""
-        ...
 
 
 class ComponentCode:
@@ -81,7 +66,14 @@ class ComponentCode:
         Raises:
             Exception: whatever the code raises; WrongResultsError where it has no such function.
         """
-        self._functions = {one.name: _loaded(one) for one in components}
+        self._functions: dict[str, Compute] = {}
+        self._iterating: dict[str, IteratingCode] = {}
+        for one in components:
+            loaded = _loaded(one)
+            if isinstance(loaded, IteratingCode):
+                self._iterating[one.name] = loaded
+            else:
+                self._functions[one.name] = loaded
         self._files = {_file(one.name) for one in components}
         self._stored: dict[str, Any] = {}
         self._value_files = files
@@ -104,12 +96,11 @@ class ComponentCode:
         inputs: list[Any] = []
         results: dict[int, CallResult] = {}
         for number, call in enumerate(calls):
-            try:
-                inputs.append(self._inputs(call, passed[number] if passed else _NOTHING))
-            except LostValueError:
-                results[number] = CallResult(ResultKind.LOST)
-            except (FlowMeshError, NotPackedError, OSError, msgspec.DecodeError) as error:
-                results[number] = CallResult(ResultKind.BAD_INPUT, error=_short(error))
+            found = self.read_inputs(call, passed[number] if passed else _NOTHING)
+            if isinstance(found, CallResult):
+                results[number] = found
+            else:
+                inputs.append(found)
         if any(_has_pages_of_its_own(value) for one in passed for value in one.values()):
             self._read.append(inputs)
         left = [number for number in range(len(calls)) if number not in results]
@@ -117,13 +108,29 @@ class ComponentCode:
             if isinstance(result, CallResult):
                 results[number] = result
             else:
-                results[number] = self._result(calls[number], result[0])
+                results[number] = self.write_result(calls[number], result[0])
         return [results[number] for number in range(len(calls))]
 
+    @property
+    def iterating(self) -> tuple[str, ...]:
+        """The names of the components that iterate."""
+        return tuple(self._iterating)
+
+    def step(
+        self,
+        component: str,
+        members: Sequence[StepMember],
+        passed: Sequence[Mapping[str, StageBytes]] = (),
+    ) -> StepResults:
+        """Runs one step of calls of a component that iterates; arguments as of :meth:`run`."""
+        return self._iterating[component].step(members, passed, self)
+
     def forget(self, keys: Sequence[str]) -> None:
-        """Drops results."""
+        """Drops results, and states of calls."""
         for key in keys:
             self._stored.pop(key, None)
+        for iterating in self._iterating.values():
+            iterating.forget(keys)
 
     @property
     def may_prepare(self) -> bool:
@@ -147,7 +154,7 @@ class ComponentCode:
         except Exception as error:
             if len(inputs) > 1:
                 return [one for alone in inputs for one in self._computed(component, [alone])]
-            return [CallResult(ResultKind.RAISED, error=self._error_text(error))]
+            return [self.raised(error)]
 
     def _compute(self, component: str, inputs: list[Any]) -> list[Any]:
         results = self._functions[component](inputs)
@@ -158,6 +165,23 @@ class ComponentCode:
                 " result for each, in order"
             )
         return list(results)
+
+    # -- as CallValues ---------------------------------------------------------------------------
+
+    def read_inputs(
+        self, call: BatchCall, passed: Mapping[str, StageBytes]
+    ) -> dict[str, Any] | CallResult:
+        """See ``CallValues``."""
+        try:
+            return self._inputs(call, passed)
+        except LostValueError:
+            return CallResult(ResultKind.LOST)
+        except (FlowMeshError, NotPackedError, OSError, msgspec.DecodeError) as error:
+            return CallResult(ResultKind.BAD_INPUT, error=error_line(error))
+
+    def raised(self, error: Exception) -> CallResult:
+        """See ``CallValues``."""
+        return CallResult(ResultKind.RAISED, error=self._error_text(error))
 
     def _inputs(self, call: BatchCall, passed: Mapping[str, StageBytes]) -> dict[str, Any]:
         found: dict[str, Any] = decode(_inputs, call.body)
@@ -178,14 +202,15 @@ class ComponentCode:
             raise LostValueError
         return part_of(self._stored[stored.key], stored.path, ".".join(("the value", *stored.path)))
 
-    def _result(self, call: BatchCall, value: Any) -> CallResult:
+    def write_result(self, call: BatchCall, value: Any) -> CallResult:
+        """See ``CallValues``; the result is kept where the call says so."""
         body = b""
         passed: StageBytes = b""
         try:
             if call.wants_body:
-                body = _json_of(value)
+                body = encode_json(value)
             elif call.wants_value:
-                passed = _passed(value, self._value_files)
+                passed = encode_value(value, self._value_files)
         except WrongValueError as error:
             return CallResult(ResultKind.RAISED, error=str(error))
         if call.store_as:
@@ -199,21 +224,27 @@ class ComponentCode:
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if frame.filename in self._files]
         lines = traceback.format_list(own[-_FRAMES_MAX:])
-        return "".join([*lines, _short(error)])[-_TEXT_MAX:]
+        return "".join([*lines, error_line(error)])[-ERROR_CHARS_MAX:]
 
 
-def _loaded(one: LoadedCode) -> Compute:
+def _loaded(one: LoadedCode) -> Compute | IteratingCode:
     file = _file(one.name)
     linecache.cache[file] = (len(one.code), None, one.code.splitlines(keepends=True), file)
     module: dict[str, Any] = {"__name__": f"component_{one.name}", "__builtins__": __builtins__}
     exec(compile(one.code, file, "exec"), module)
     found: Any = module.get(one.function)
     if isinstance(found, type):
-        found = getattr(found(), "compute", None)
+        made = found()
+        has = {name for name in COMPONENT_METHODS if callable(getattr(made, name, None))}
+        if problem := methods_problem(one.function, has):
+            raise WrongResultsError(f"the code of {one.name}: {problem}")
+        if STEP in has:
+            return IteratingCode(one.name, made)
+        found = getattr(made, COMPUTE)
     if not callable(found):
         raise WrongResultsError(
             f"the code of {one.name} has no function {one.function}(): expected one that gets a"
-            " list of calls, or a class with a method compute"
+            " list of calls, or a class with a method compute or with start, step and finish"
         )
     compute: Compute = found
     return compute
@@ -221,59 +252,6 @@ def _loaded(one: LoadedCode) -> Compute:
 
 def _file(name: str) -> str:
     return f"<{name}>"
-
-
-def _short(error: BaseException) -> str:
-    text = str(error)[:_TEXT_MAX]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _json_of(value: Any) -> bytes:
-    """Returns a result as JSON, for the reply, an engine or a text."""
-    try:
-        body = msgspec.json.encode(value)
-    except Exception as error:
-        raise WrongValueError(f"the result is not JSON: {_short(error)}") from error
-    if len(body) > VALUE_BYTES_MAX:
-        raise WrongValueError(f"the result has {len(body)} bytes, of at most {VALUE_BYTES_MAX}")
-    return body
-
-
-def _passed(value: Any, files: ValueFiles) -> StageBytes:
-    """Returns a result for a component of another host: JSON, or packed where it has arrays."""
-    try:
-        parts = pack(value) if is_array(value) else _json_or_packed(value)
-    except Exception as error:
-        text = f"the result is neither JSON nor arrays: {_short(error)}"
-        raise WrongValueError(text) from error
-    size = sum(map(len, parts))
-    if size > SHARED_BYTES_MAX:
-        raise WrongValueError(f"the result has {size} bytes, of at most {SHARED_BYTES_MAX}")
-    if size >= SHARED_BYTES_MIN:
-        try:
-            return files.value_of(parts)
-        except OSError as error:
-            if size > VALUE_BYTES_MAX:
-                raise WrongValueError(f"the result has no place in memory: {error}") from error
-    return b"".join(parts)
-
-
-def _json_or_packed(value: Any) -> list[bytes | memoryview]:
-    def refuse(found: Any) -> None:
-        raise (
-            _ArrayFoundError
-            if is_array(found)
-            else TypeError(f"{type(found).__name__} is not supported")
-        )
-
-    try:
-        return [msgspec.json.encode(value, enc_hook=refuse)]
-    except _ArrayFoundError:
-        return pack(value)
-
-
-class _ArrayFoundError(Exception):
-    """A result is not JSON, since it contains an array."""
 
 
 def _has_pages_of_its_own(value: StageBytes) -> bool:

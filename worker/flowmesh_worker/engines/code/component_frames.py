@@ -21,6 +21,12 @@ class ResultKind(StrEnum):
     BAD_INPUT = "bad-input"
     LOST = "lost"
     """A value that it names was kept by a process that has ended."""
+    UNFINISHED = "unfinished"
+    """The call takes another step; its component iterates."""
+    RESTART = "restart"
+    """A step of several calls has failed, so each of them begins anew, alone."""
+    STATE_LOST = "state-lost"
+    """The process that had the state of the call has ended."""
 
 
 class LoadedCode(msgspec.Struct, frozen=True, array_like=True):
@@ -43,6 +49,18 @@ class BatchCall(msgspec.Struct, frozen=True, array_like=True):
     wants_value: bool = False
 
 
+class StepMember(msgspec.Struct, frozen=True, array_like=True):
+    """A call that takes part in a step.
+
+    Attributes:
+        state: names its state, unique in the host.
+        call: where it begins with this step; None where the process has its state.
+    """
+
+    state: str
+    call: BatchCall | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CallResult:
     """The result of a member.
@@ -51,12 +69,14 @@ class CallResult:
         body: JSON, where it was wanted.
         error: why there is none, with the lines of the user's code.
         value: for components of other hosts, where it was wanted and is not the body.
+        remaining: steps that are left, where the call goes on and its component says so; else 0.
     """
 
     kind: ResultKind
     body: bytes = b""
     error: str = ""
     value: StageBytes = b""
+    remaining: int = 0
 
 
 class EncodedResult(msgspec.Struct, frozen=True, array_like=True):
@@ -66,6 +86,7 @@ class EncodedResult(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
     error: str
     value: PassedValue | None
+    remaining: int = 0
 
 
 def sent_call(
@@ -95,7 +116,7 @@ def _end_reuse(value: SharedValue) -> None:
 def sent_result(result: CallResult, descriptors: DescriptorSocket) -> EncodedResult:
     """Returns a result for a message; its value is on its way, or it says why not."""
     if not result.value:
-        return EncodedResult(result.kind, result.body, result.error, None)
+        return EncodedResult(result.kind, result.body, result.error, None, result.remaining)
     try:
         value = send_value(result.value, descriptors)
     except ProtocolError as error:
@@ -110,7 +131,7 @@ def received_result(result: EncodedResult, descriptors: DescriptorSocket) -> Cal
         ProtocolError: what was passed is not a value that may be read.
     """
     value = b"" if result.value is None else receive_value(result.value, descriptors)
-    return CallResult(result.kind, result.body, result.error, value)
+    return CallResult(result.kind, result.body, result.error, value, result.remaining)
 
 
 class LoadCode(msgspec.Struct, frozen=True, array_like=True, tag="load"):
@@ -126,8 +147,15 @@ class RunBatch(msgspec.Struct, frozen=True, array_like=True, tag="run"):
     calls: tuple[BatchCall, ...]
 
 
+class RunIteration(msgspec.Struct, frozen=True, array_like=True, tag="step"):
+    """Run one step of these calls together."""
+
+    component: str
+    members: tuple[StepMember, ...]
+
+
 class ForgetResults(msgspec.Struct, frozen=True, array_like=True, tag="forget"):
-    """Drop results that were kept."""
+    """Drop results, or states of calls, that were kept."""
 
     keys: tuple[str, ...]
 
@@ -139,18 +167,27 @@ class CodeLoaded(msgspec.Struct, frozen=True, array_like=True, tag="loaded"):
         error: why it is not.
         lacks: protections that this machine does not support.
         level: of the sandbox.
+        iterating: names of the components that iterate.
     """
 
     error: str = ""
     lacks: tuple[str, ...] = ()
     level: str = ""
+    iterating: tuple[str, ...] = ()
 
 
 class BatchEnded(msgspec.Struct, frozen=True, array_like=True, tag="ended"):
-    """The results of a batch, in order."""
+    """The results of a batch or of a step, in order.
+
+    Attributes:
+        start_s: seconds in which calls of a step were begun; ``finish_s`` in which results of those
+            that it finished were made.
+    """
 
     results: tuple[EncodedResult, ...]
+    start_s: float = 0.0
+    finish_s: float = 0.0
 
 
-ToSandbox = LoadCode | RunBatch | ForgetResults
+ToSandbox = LoadCode | RunBatch | RunIteration | ForgetResults
 FromSandbox = CodeLoaded | BatchEnded

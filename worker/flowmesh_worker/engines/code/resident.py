@@ -24,9 +24,11 @@ from flowmesh_worker.engines.code.component_frames import (
     ForgetResults,
     LoadCode,
     RunBatch,
+    RunIteration,
     ToSandbox,
     sent_result,
 )
+from flowmesh_worker.engines.code.iterating_code import StepResults
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, take_descriptors
 from flowmesh_worker.ipc.parent_death import die_with_parent
@@ -67,6 +69,22 @@ def _inputs(call: BatchCall, descriptors: DescriptorSocket) -> dict[str, StageBy
     return {name: mapped(receive_value(one, descriptors)) for name, one in call.passed.items()}
 
 
+def _step(code: ComponentCode, message: RunIteration, descriptors: DescriptorSocket) -> StepResults:
+    calls = [member.call for member in message.members]
+    passed = [{} if call is None else _inputs(call, descriptors) for call in calls]
+    return code.step(message.component, message.members, passed)
+
+
+def _batch(code: ComponentCode, message: RunBatch, descriptors: DescriptorSocket) -> StepResults:
+    passed = [_inputs(call, descriptors) for call in message.calls]
+    return StepResults(code.run(message.component, message.calls, passed))
+
+
+def _ended(ran: StepResults, descriptors: DescriptorSocket) -> BatchEnded:
+    results = tuple(sent_result(result, descriptors) for result in ran.results)
+    return BatchEnded(results, ran.start_s, ran.finish_s)
+
+
 def main() -> None:
     """Enters the sandbox, loads the code, and runs batches."""
     descriptor, parent = int(sys.argv[1]), int(sys.argv[2])
@@ -82,17 +100,19 @@ def main() -> None:
         text = f"{type(error).__name__}: {error}"
         connection.send(CodeLoaded(text[:4_000], tuple(lacks), level))
         os._exit(0)
-    connection.send(CodeLoaded("", tuple(lacks), level))
+    connection.send(CodeLoaded("", tuple(lacks), level, code.iterating))
     own = os.getpid()
     while messages := connection.receive():
         for message in messages:
-            if isinstance(message, RunBatch):
-                passed = [_inputs(call, descriptors) for call in message.calls]
-                results = code.run(message.component, message.calls, passed)
+            if isinstance(message, RunBatch | RunIteration):
+                if isinstance(message, RunBatch):
+                    ran = _batch(code, message, descriptors)
+                else:
+                    ran = _step(code, message, descriptors)
                 if os.getpid() != own:  # the code forked, and the child returned too
                     os._exit(0)
-                connection.send(BatchEnded(tuple(sent_result(r, descriptors) for r in results)))
-                del passed, results  # an idle component keeps no memory of its last batch
+                connection.send(_ended(ran, descriptors))
+                del ran  # an idle component keeps no memory of its last batch
                 code.prepare()
             elif isinstance(message, ForgetResults):
                 code.forget(message.keys)

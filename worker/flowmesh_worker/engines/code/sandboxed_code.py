@@ -5,7 +5,7 @@ import contextlib
 import itertools
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from flowmesh_core.errors import AttemptError, Failure, FailureKind, ProtocolError
@@ -22,9 +22,12 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
     RunBatch,
+    RunIteration,
+    StepMember,
     received_result,
     sent_call,
 )
+from flowmesh_worker.engines.code.iterating_code import StepResults
 from flowmesh_worker.engines.code.limits import SandboxRequest
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, give_descriptors
 from flowmesh_worker.ipc.passed_values import StageBytes
@@ -77,7 +80,11 @@ class Residents(Protocol):
 
 
 class SandboxedCode:
-    """Runs batches in the sandbox; one at a time."""
+    """Runs batches in the sandbox; one at a time.
+
+    Attributes:
+        iterating: names of the components that iterate, once it is started.
+    """
 
     def __init__(
         self,
@@ -113,6 +120,7 @@ class SandboxedCode:
         self._timed_out = False
         self._exceeded = ""
         self._breach = ""
+        self.iterating: tuple[str, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -140,6 +148,7 @@ class SandboxedCode:
             raise AttemptError(
                 Failure(FailureKind.USER_CODE, f"the code does not load: {why}", "correct the code")
             )
+        self.iterating = loaded.iterating
         self._warn([*loaded.lacks, self._resident.lacks if self._resident else ""])
 
     async def _started(self) -> Resident:
@@ -185,19 +194,57 @@ class SandboxedCode:
             AttemptError: the code does not load again.
         """
         passed = passed or [{}] * len(calls)
-        if self._channel is None:  # it ended while it was idle, so this batch is not at fault
-            await self.close()
-            await self.start()
-        results = await self._run_once(component, calls, within_s, passed)
-        if results is not None:
-            return results
-        await self.close()
-        reason = self._end_reason()
-        await self.start()
+
+        def batch(descriptors: DescriptorSocket) -> RunBatch:
+            sent = map(sent_call, calls, passed, itertools.repeat(descriptors))
+            return RunBatch(component, tuple(sent))
+
+        ran = await self._run_once(batch, len(calls), within_s)
+        if isinstance(ran, StepResults):
+            return ran.results
         if len(calls) == 1:
-            return [CallResult(ResultKind.RAISED, error=reason)]
+            return [CallResult(ResultKind.RAISED, error=ran)]
         alone = zip(calls, passed, strict=True)
         return [(await self.run(component, [call], within_s, [p]))[0] for call, p in alone]
+
+    async def step(
+        self,
+        component: str,
+        members: Sequence[StepMember],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
+    ) -> StepResults:
+        """Runs a step of a component that iterates.
+
+        Where the process ends on it or takes too long, it is started again, and the calls have to
+        begin again: a call that was alone has failed.
+
+        Args:
+            component: whose method gets the states.
+            members: the calls.
+            within_s: how long the step may take.
+            passed: of each member, inputs that components of other hosts have made.
+
+        Raises:
+            AttemptError: the code does not load again.
+        """
+        passed = passed or [{}] * len(members)
+
+        def step(descriptors: DescriptorSocket) -> RunIteration:
+            sent = (
+                member
+                if member.call is None
+                else StepMember(member.state, sent_call(member.call, inputs, descriptors))
+                for member, inputs in zip(members, passed, strict=True)
+            )
+            return RunIteration(component, tuple(sent))
+
+        ran = await self._run_once(step, len(members), within_s)
+        if isinstance(ran, StepResults):
+            return ran
+        if len(members) == 1:
+            return StepResults([CallResult(ResultKind.RAISED, error=ran)])
+        return StepResults([CallResult(ResultKind.RESTART)] * len(members))
 
     def forget(self, keys: tuple[str, ...]) -> None:
         """Drops results that the process keeps."""
@@ -218,28 +265,50 @@ class SandboxedCode:
 
     async def _run_once(
         self,
-        component: str,
-        calls: Sequence[BatchCall],
+        message: Callable[[DescriptorSocket], RunBatch | RunIteration],
+        count: int,
         within_s: float,
-        passed: Sequence[Mapping[str, StageBytes]],
-    ) -> list[CallResult] | None:
+    ) -> StepResults | str:
+        """Returns the results of a batch; where the process failed on it, why, and it runs again.
+
+        Raises:
+            AttemptError: the code does not load again.
+        """
+        if self._channel is None:  # it ended while it was idle, so this batch is not at fault
+            await self.close()
+            await self.start()
+        results = await self._results(message, count, within_s)
+        if results is not None:
+            return results
+        await self.close()
+        reason = self._end_reason()
+        await self.start()
+        return reason
+
+    async def _results(
+        self,
+        message: Callable[[DescriptorSocket], RunBatch | RunIteration],
+        count: int,
+        within_s: float,
+    ) -> StepResults | None:
         descriptors, self._breach = self._descriptors, ""
         if descriptors is None:
             return None
         try:
-            sent = tuple(map(sent_call, calls, passed, itertools.repeat(descriptors)))
+            sent = message(descriptors)
             async with asyncio.timeout(within_s):
-                ended = await self._exchange(RunBatch(component, sent))
-            if not isinstance(ended, BatchEnded) or len(ended.results) != len(calls):
+                ended = await self._exchange(sent)
+            if not isinstance(ended, BatchEnded) or len(ended.results) != count:
                 return None
-            return [received_result(one, descriptors) for one in ended.results]
+            results = [received_result(one, descriptors) for one in ended.results]
+            return StepResults(results, ended.start_s, ended.finish_s)
         except TimeoutError:
             self._timed_out = True
         except ProtocolError as error:  # the code passed something else than a value
             self._breach = error.message
         return None
 
-    async def _exchange(self, message: LoadCode | RunBatch) -> FromSandbox | None:
+    async def _exchange(self, message: LoadCode | RunBatch | RunIteration) -> FromSandbox | None:
         """Sends a message and returns its answer; None where the process has ended."""
         channel = self._channel
         if channel is None:

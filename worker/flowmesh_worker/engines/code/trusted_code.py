@@ -12,7 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from flowmesh_worker.engines.code.component_code import ComponentCode
-from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, LoadedCode
+from flowmesh_worker.engines.code.component_frames import (
+    BatchCall,
+    CallResult,
+    LoadedCode,
+    StepMember,
+)
+from flowmesh_worker.engines.code.iterating_code import StepResults
 from flowmesh_worker.ipc.passed_values import StageBytes
 from flowmesh_worker.ipc.reusable_files import ReusableFiles
 
@@ -49,23 +55,37 @@ class TrustedCode:
     ) -> list[CallResult]:
         """Returns the results of a batch; trusted code is not ended."""
         del within_s
+        return await self._run(component, self.code.run, component, calls, passed)
+
+    @property
+    def iterating(self) -> tuple[str, ...]:
+        """See ``StepRunner``."""
+        return self.code.iterating
+
+    async def step(
+        self,
+        component: str,
+        members: Sequence[StepMember],
+        within_s: float,
+        passed: Sequence[Mapping[str, StageBytes]] = (),
+    ) -> StepResults:
+        """Returns the results of a step; trusted code is not ended."""
+        del within_s
+        return await self._run(component, self.code.step, component, members, passed)
+
+    async def _run(self, component: str, function: Callable[..., T], *arguments: Any) -> T:
         if self._slowest_s.get(component, _AT_ONCE_S) < _AT_ONCE_S and not self._busy:
-            results = self._timed(component, calls, passed)
+            results = self._timed(component, function, *arguments)
         else:
-            results = await self._submit(self._timed, component, calls, passed)
+            results = await self._submit(self._timed, component, function, *arguments)
         if self.code.may_prepare and self._preparing is None:
             loop = asyncio.get_running_loop()
             self._preparing = loop.call_later(_PREPARE_AFTER_S, self._prepare)
         return results
 
-    def _timed(
-        self,
-        component: str,
-        calls: Sequence[BatchCall],
-        passed: Sequence[Mapping[str, StageBytes]],
-    ) -> list[CallResult]:
+    def _timed(self, component: str, function: Callable[..., T], *arguments: Any) -> T:
         began_s, processor_s, waits = time.perf_counter(), time.thread_time(), _waits()
-        results = self.code.run(component, calls, passed)
+        results = function(*arguments)
         took_s = time.perf_counter() - began_s
         if _AT_ONCE_S <= took_s < _PREEMPTED_MAX_S and _waits() == waits:
             took_s = time.thread_time() - processor_s  # the code has run or was preempted
