@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.virtual_time import in_virtual_time
 
 from flowmesh_core.protocol.serving import ComponentCall, StoredInput
 from flowmesh_worker.engines.code import trusted_code
@@ -302,3 +303,41 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     await batches.close()
     assert first.result().result.kind is ResultKind.OK
     assert list(runner.code._stored) == ["first"]
+
+
+class TimedRunner:
+    """Runs a batch in as long as the test says."""
+
+    def __init__(self, *took_s: float) -> None:
+        self.took_s = list(took_s)
+
+    async def run(self, _: str, calls: Sequence[Any], *__: Any) -> list[CallResult]:
+        await asyncio.sleep(self.took_s.pop(0) if self.took_s else 0.005)
+        return [CallResult(ResultKind.OK, b"{}") for _ in calls]
+
+    def forget(self, keys: tuple[str, ...]) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+@in_virtual_time
+@pytest.mark.parametrize("took_s", [(1.0,), (0.005, 60.0), (0.005, 1.0, 1.0, 1.0)])
+async def test_a_service_that_refuses_late_calls_goes_on_after_slow_batches(
+    took_s: tuple[float, ...],
+) -> None:
+    """One tenant's slow call would have all calls of all refused for ever."""
+    batches = ComponentBatches(loaded("slow"), TimedRunner(*took_s), "refuse", lambda: None)
+    late = 0
+    for number in range(200):
+        given = {"budget_ms": 600_000, "slo_ms": 100}
+        call = ComponentCall(f"c{number}", "slow", b"{}", {}, "", wants_body=True, **given)
+        try:
+            await batches.call(call)
+        except LateError:
+            late += 1
+    assert late == 0
+    (profile,) = batches.profiles()
+    assert profile.seconds[0] < 0.01
+    await batches.close()

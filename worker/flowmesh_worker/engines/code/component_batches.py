@@ -26,7 +26,7 @@ from flowmesh_worker.engines.code.component_frames import (
     LoadedCode,
     ResultKind,
 )
-from flowmesh_worker.engines.code.component_queue import ComponentQueue, QueuedCall
+from flowmesh_worker.engines.code.component_queue import MARGIN_S, ComponentQueue, QueuedCall
 from flowmesh_worker.engines.code.iteration_times import IterationTimes
 from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
 from flowmesh_worker.ipc.passed_values import StageBytes
@@ -34,7 +34,6 @@ from flowmesh_worker.ipc.passed_values import StageBytes
 BACKGROUND_SHARE = 0.05
 REFUSE, SERVE = "refuse", "serve"
 _MS = 1000.0
-_MARGIN_S = 0.0
 _GRACE_S = 1.0
 
 
@@ -193,11 +192,14 @@ class ComponentBatches:
         targets_s = (t for one in waiting if (t := one.call.timing.target_s))
         component.target_s = min(targets_s, default=0.0)  # of several services, the tightest
         queued = component.waiting()
-        formed = form_batch(queued, component.profile, component.cap, _MARGIN_S, now_s)
+        formed = form_batch(queued, component.profile, component.cap, MARGIN_S, now_s)
         chosen, demoted = formed.calls, False
         if self._on_late == REFUSE:
+            measured = None if formed.calls else component.to_measure(formed.late)
             for late in formed.late:
-                self._refuse(component, late.id)
+                if late is not measured:
+                    self._refuse(component, late.id)
+            chosen = formed.calls if measured is None else (measured,)
         elif formed.late and (background_due or not formed.calls):
             chosen, demoted = formed.late[: component.cap], True
         return component.members(chosen), demoted

@@ -20,8 +20,12 @@ from flowmesh_worker.ipc.passed_values import StageBytes
 
 FIRST_S = 0.001
 """What a call, or a step, is taken to need before one was measured."""
+MARGIN_S = 0.0
+"""Of the time that a call has left, what is kept back."""
 QUEUED_PER_BATCH = 2
 _WEIGHT = 0.2
+_MOST_TIMES = 2.0
+"""A batch counts as at most so many times what is known of its size."""
 _LIMIT_S, _LIMIT_FACTOR = 5.0, 20.0
 """A batch is ended after so many times its predicted time, and not before this many seconds."""
 
@@ -151,6 +155,8 @@ class ComponentQueue:
         weight = _WEIGHT if self.measured and size in self.profile.sizes else 1.0
         if not self.measured:  # a call alone may take as long as the whole batch
             self.profile = BatchProfile.of({1: max(seconds, 1e-6)})
+        elif size in self.profile.sizes:  # a single slow one says little
+            seconds = min(seconds, _MOST_TIMES * self.profile.at(size))
         self.profile = self.profile.updated(size, max(seconds, 1e-6), weight)
         self.measured = True
 
@@ -167,6 +173,20 @@ class ComponentQueue:
             )
             for one in self.queue.values()
         ]
+
+    def to_measure(self, late: Sequence[WaitingCall]) -> WaitingCall | None:
+        """Returns a call that was late as it came; None where all have become so since.
+
+        By what was measured no call could be in time, as after one slow batch. With all of them
+        refused nothing would be measured again, and all refused for ever.
+        """
+        alone_s = self.profile.at(1)
+        for call in reversed(late):
+            one = self.queue[call.id]
+            has_begun = bool(one.progress.state)
+            if not has_begun and call.seconds_a_visit(one.arrived_s, MARGIN_S) < alone_s:
+                return call
+        return None
 
     def members(self, chosen: Iterable[WaitingCall]) -> list[QueuedCall]:
         """Returns the calls of a batch; one that has to run alone is a batch by itself."""
