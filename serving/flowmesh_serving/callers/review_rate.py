@@ -7,7 +7,7 @@ token. A peer that sends many leaves most of the questions to the others.
 from collections import OrderedDict
 from collections.abc import Callable
 
-from flowmesh_serving.token_bucket import TokenBucket
+from flowmesh_serving.rate_limiter import RateLimiter
 
 PER_S, BURST = 20.0, 40.0
 """Of one router."""
@@ -26,15 +26,15 @@ class ReviewRate:
             clock: seconds that never go back.
         """
         self._clock = clock
-        self._all = TokenBucket(BURST, clock())
-        self._peers: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._all = RateLimiter(BURST, clock())
+        self._peers: OrderedDict[str, RateLimiter] = OrderedDict()
 
     def take(self, peer: str) -> bool:
         """Returns whether one more question of a peer may be asked, and counts it if so."""
         now_s = self._clock()
         bucket = self._peers.get(peer)
         if bucket is None:
-            bucket = self._peers[peer] = TokenBucket(PEER_BURST, now_s)
+            bucket = self._peers[peer] = RateLimiter(PEER_BURST, now_s)
             if len(self._peers) > PEERS_MAX:
                 self._peers.popitem(last=False)
         self._peers.move_to_end(peer)

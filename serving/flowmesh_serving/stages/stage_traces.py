@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from flowmesh_serving.call_spans import CallSpans, StagedCall, StageSpan
+from flowmesh_serving.rate_limiter import RateLimiter
 from flowmesh_serving.requests.call_record import stage_records
 from flowmesh_serving.requests.request_record import RequestRecord
 from flowmesh_serving.stages.stage_questions import (
@@ -21,7 +22,6 @@ from flowmesh_serving.stages.stage_questions import (
     StageQuestions,
 )
 from flowmesh_serving.stages.staged_requests import PendingRequest
-from flowmesh_serving.token_bucket import TokenBucket
 
 ASKED_PER_S = 100.0
 
@@ -45,7 +45,7 @@ class StageTraces:
         self._spans = spans
         self._questions = questions
         self._clock = clock
-        self._may_ask = TokenBucket(ASKED_PER_S, clock())
+        self._may_ask = RateLimiter(ASKED_PER_S, clock())
         self._tasks: set[asyncio.Task[None]] = set()
 
     def begin(self, pending: PendingRequest) -> "StageTrace":

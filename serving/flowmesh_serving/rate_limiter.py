@@ -1,13 +1,13 @@
-"""A token bucket: a rate that may be exceeded for a moment."""
+"""Limits a rate by a token bucket, so that it may be exceeded for a moment."""
 
 
-class TokenBucket:
+class RateLimiter:
     """Tokens that come back at a constant rate."""
 
     __slots__ = ("_at_s", "_left")
 
     def __init__(self, left: float, at_s: float) -> None:
-        """Starts with so many tokens, at a time."""
+        """Starts with ``left`` tokens at ``at_s``."""
         self._left = left
         self._at_s = at_s
 
