@@ -13,6 +13,23 @@ def all_runs(http: ApiClient, namespace: str = "") -> list[RunSummary]:
     return sorted(found, key=lambda run: run.created_s)
 
 
+def find_run_and_output(http: ApiClient, given: str) -> tuple[str, str]:
+    """Returns the uid of a run, and the output that is named with it; empty for none.
+
+    A namespace may come before the name of a run too, so the run is tried first.
+
+    Raises:
+        CliError: as :func:`find_run`.
+    """
+    try:
+        return find_run(http, given), ""
+    except CliError:
+        run, sign, name = given.rpartition("/")
+        if not sign:
+            raise
+        return find_run(http, run), name
+
+
 def find_run(http: ApiClient, given: str) -> str:
     """Returns the uid of a run; names in the user's own namespace are preferred.
 

@@ -4,15 +4,11 @@ A laptop chooses none, as for runs; on a cluster the context's namespace is chos
 """
 
 from flowmesh_api.v1.services import ServiceList, ServiceStatus
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace, several_namespaces
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.nearness import nearest
-
-
-def chosen_namespace(http: ApiClient, namespace: str) -> str:
-    """Returns the namespace that was given, or else the fabric's own; empty for all."""
-    return namespace or http.namespace or http.default_namespace
 
 
 def all_services(http: ApiClient, namespace: str = "") -> tuple[ServiceStatus, ...]:
@@ -36,12 +32,7 @@ def find_service(http: ApiClient, namespace: str, name: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise CliError(
-            f"{len(found)} namespaces have a service {name!r}",
-            ExitCode.USAGE,
-            where="services",
-            remedy=f"choose one: {' or '.join(f'-n {one}' for one in found)}",
-        )
+        raise several_namespaces(f"have a service {name!r}", found, "services")
     raise CliError(
         f"there is no service {name!r} in any namespace{nearest(name, [s.name for s in known])}",
         ExitCode.NOT_FOUND,

@@ -4,7 +4,8 @@ from collections.abc import Iterable
 
 from flowmesh_api.v1.services import ServiceList, ServiceRequests, ServiceStatus
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.service_lookup import all_services, chosen_namespace
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
+from flowmesh_cli.connection.service_lookup import all_services
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.services import replicas_text, with_namespaces

@@ -10,7 +10,8 @@ from flowmesh_api.v1.services import (
     ServiceStatus,
 )
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.service_lookup import all_services, chosen_namespace, find_service
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
+from flowmesh_cli.connection.service_lookup import all_services, find_service
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
