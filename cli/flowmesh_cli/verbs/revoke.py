@@ -9,9 +9,9 @@ import msgspec
 from flowmesh_api.v1 import routes
 from flowmesh_api.v1.revocation import RevocationAnswer, RevocationReport, RevokeBody
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.artifact_lookup import find_artifact
 from flowmesh_cli.connection.chosen_namespace import chosen_namespace
+from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode

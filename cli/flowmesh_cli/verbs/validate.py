@@ -132,12 +132,13 @@ def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
     plans: list[Plan] = []
     wrong: list[str] = []
     for source in workflows:
+        columns, problems = read_columns(source.document.value, source.folder)
+        if problems:
+            wrong += source.lines(problems)
+            continue
         try:
             workflow = parse_object(source.document.value)
             assert isinstance(workflow, FlowMeshWorkflow)
-            columns, problems = read_columns(source.document.value, source.folder)
-            if problems:
-                raise SpecError(problems)
             plans.append(compile_workflow(workflow, catalog, columns=columns, validate_only=True))
         except SpecError as e:
             wrong += source.lines(e.problems)

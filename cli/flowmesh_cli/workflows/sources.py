@@ -25,7 +25,6 @@ from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.declarations import given_problems
 from flowmesh_core.spec.load import Object, load_document, read_documents
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document

@@ -98,6 +98,15 @@ def test_every_address_that_an_example_recommends_is_valid(
     assert check_text(text, builtin_catalog()) == [], page
 
 
+def test_the_page_of_the_examples_names_those_that_cannot_be_validated_alone() -> None:
+    folder = ROOT / "examples"
+    claim = next(s for s in (folder / "README.md").read_text().splitlines() if "validate" in s)
+    for path in folder.rglob("*.yaml"):
+        name = path.relative_to(folder).as_posix()
+        is_named = f"`{name}`" in claim or f"`{name.partition('/')[0]}/`" in claim
+        assert is_named is (path not in EXAMPLES), name
+
+
 def test_the_examples_recommend_addresses_of_models_and_data_sets() -> None:
     data = {page for page, kind, _ in _addresses() if kind == "dataset"}
     assert len(data & {p.name for p in EXAMPLES}) >= 10
