@@ -35,7 +35,7 @@ class Laptop:
 def test_a_service_that_is_asked_for_as_a_run_is_shown_by_its_own_command(
     runs: tuple[RunSummary, ...],
 ) -> None:
-    with pytest.raises(CliError, match="^no run 'ask-docs', but a service of that name;") as caught:
+    with pytest.raises(CliError, match="no run 'ask-docs', but a service of that name;") as caught:
         find_run(Laptop(*runs), "ask-docs")
     assert caught.value.remedy == "`fmesh services show ask-docs` shows it"
 
