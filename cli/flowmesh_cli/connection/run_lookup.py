@@ -70,7 +70,7 @@ def _no_runs(http: ApiClient) -> CliError:
 
 def _unknown(http: ApiClient, given: str, runs: Sequence[RunSummary]) -> CliError:
     """Returns the error of a name that no run has; it may be that of a service."""
-    if _is_service(http, given):
+    if "/" not in given and _is_service(http, given):
         return CliError(
             f"no run {given!r}, but a service of that name",
             ExitCode.NOT_FOUND,

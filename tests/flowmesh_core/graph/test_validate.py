@@ -61,6 +61,14 @@ spec:
     ]
 
 
+def test_a_missing_version_of_the_api_is_named_with_its_value() -> None:
+    text = (
+        "kind: FlowMeshWorkflow\nmetadata: {name: x}\nspec: {steps: [{name: a, uses: test.noop}]}"
+    )
+    (problem,) = check_text(text, builtin_catalog())
+    assert (problem.path, problem.message) == ("apiVersion", "is required: flowmesh.dev/v1alpha1")
+
+
 def test_a_mistake_in_one_document_does_not_hide_those_of_another() -> None:
     one = (
         "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
