@@ -315,7 +315,11 @@ APPLY_SERVICE = _services.post(
     body=ServiceApplication,
 )  # fmt: skip
 LIST_SERVICES = _services.get(
-    routes.SERVICES, "List the services of a namespace.", ServiceList, NAMESPACE, _ALL_NAMESPACES
+    routes.SERVICES,
+    "List services of a namespace, or of all.",
+    ServiceList,
+    NAMESPACE,
+    _ALL_NAMESPACES,
 )
 GET_SERVICE = _services.get(routes.SERVICE, "Show a service.", ServiceStatus, NAMESPACE)
 GET_SERVICE_WHY = _services.get(

@@ -41,7 +41,7 @@ def revoke_artifact(
         wanted = chosen_namespace(http, namespace)
         if not wanted and not all_namespaces:
             artifact, wanted = find_artifact(http, artifact)
-        where = {"namespace": wanted, "all_namespaces": all_namespaces}
+        where: dict[str, str | bool] = {"namespace": wanted, "all_namespaces": all_namespaces}
         if dry_run or not yes:
             answer = _ask(http, artifact, where, dry_run=True)
         if not dry_run:
