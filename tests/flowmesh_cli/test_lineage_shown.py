@@ -69,5 +69,5 @@ def test_an_input_that_was_read_as_a_whole_is_named_in_a_sentence(
     show_origins(
         Terminal(as_json=False), RowOrigins(d("out"), (), (("vote", "rows", ("9" * 64,)),))
     )
-    expected = f"step vote made all of it from every row of its input rows: {'9' * 12}\n"
+    expected = f"step vote made all of it from every row of data set {'9' * 12} (input rows)\n"
     assert capsys.readouterr().out == expected
