@@ -227,7 +227,7 @@ plugin: $(READY) $(UV) ## install an engine plugin beside the project: make plug
 	@VIRTUAL_ENV=$(VENV) $(UV) pip install --system-certs --no-deps $(DIR)
 
 .PHONY: cluster-check cluster-up cluster-load cluster-down
-cluster-check: $(READY) ## whether this machine can hold that cluster: root, programs, kernel, disk; in a second
+cluster-check: $(READY) ## whether this machine can hold that cluster: root, programs, kernel, disk; in a second once .venv is there
 	@$(BIN)/python -m e2e.cluster check
 
 cluster-up: $(READY) ## a real Kubernetes cluster on this machine, built from source (root; 15 minutes the first time)

@@ -50,11 +50,16 @@ class InvalidWorkflowError(FlowMeshError):
 
     Attributes:
         problems: all of them, each with its field and, for a file or text, its line.
+        where: the file; for other workflows the field of the first mistake.
     """
 
     def __init__(self, problems: Sequence[Problem], *, file: str = "") -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(problem_line(p, file) for p in problems))
+        # Not in the text, whose lines have their places.
+        first = next((p.path for p in self.problems if p.path), "")
+        self.where = file or first or "workflow"
+        self.remedy = "correct what `problems` lists, then load or submit the workflow again"
 
 
 class RunFailedError(FlowMeshError):

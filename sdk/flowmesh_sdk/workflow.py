@@ -170,7 +170,7 @@ class Workflow:
     def __repr__(self) -> str:
         """Shows its name and number of steps."""
         steps = self._document.get("spec", {}).get("steps") or ()
-        return f"<Workflow {self.name}: {len(steps)} steps>"
+        return f"<Workflow {self.name}: {len(steps)} step{'' if len(steps) == 1 else 's'}>"
 
 
 def load(

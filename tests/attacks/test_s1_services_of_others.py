@@ -36,6 +36,8 @@ async def test_a_service_is_its_namespaces_own(tmp_path: Path) -> None:
         await fabric.ask(OWNER, "POST", "/v1/services", body=body("team-a"))
         await fabric.ask(ATTACKER, "GET", PATH, status=403)
         await fabric.ask(ATTACKER, "GET", "/v1/services?namespace=team-a", status=403)
+        for query in ("all_namespaces=1", "namespace=team-b&all_namespaces=1"):
+            await fabric.ask(ATTACKER, "GET", f"/v1/services?{query}", status=403)
         await fabric.ask(ATTACKER, "DELETE", PATH, status=403)
         await fabric.ask(ATTACKER, "POST", "/v1/services", body=body("team-a"), status=403)
         disguised = body("team-b") | {"namespace": "team-a"}

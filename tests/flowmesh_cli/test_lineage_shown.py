@@ -3,9 +3,9 @@
 import pytest
 from tests.flowmesh_control.records.test_lineage_index import d, everybody, made
 
-from flowmesh_api.v1.lineage import Direction
+from flowmesh_api.v1.lineage import Direction, RowOrigins
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.views.lineage import show_walk
+from flowmesh_cli.views.lineage import show_origins, show_walk
 from flowmesh_control.records.lineage_index import LineageIndex
 from flowmesh_control.records.run_lineage import walk_run
 from flowmesh_store.memory import MemoryRecords
@@ -61,3 +61,13 @@ async def test_other_runs_that_made_a_runs_input_are_counted(
     shown = capsys.readouterr().out.splitlines()
     assert len(shown) == 8
     assert shown[-1].strip() == "also made by 199 other runs; --all-runs shows how"
+
+
+def test_an_input_that_was_read_as_a_whole_is_named_in_a_sentence(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_origins(
+        Terminal(as_json=False), RowOrigins(d("out"), (), (("vote", "rows", ("9" * 64,)),))
+    )
+    expected = f"step vote made all of it from every row of data set {'9' * 12} (input rows)\n"
+    assert capsys.readouterr().out == expected

@@ -7,7 +7,7 @@ import pytest
 
 from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.runs import RunStatus, StepStatus
-from flowmesh_api.v1.why import Why, WhyPart
+from flowmesh_api.v1.why import AttemptLine, Why, WhyPart
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.plan import place
 from flowmesh_cli.views import live_progress
@@ -16,6 +16,7 @@ from flowmesh_cli.views.runs import show_fabric, show_run, show_summaries
 from flowmesh_cli.views.steps import result, titles_of
 from flowmesh_cli.views.why import show_story
 from flowmesh_control.records.run_records import summary_of
+from flowmesh_core.units import Digest
 
 WAITS = StepStatus(
     path="first",
@@ -73,6 +74,25 @@ def test_why_reports_once_that_an_action_runs(
     story = Why("nap-1", step, (), (), (part,), 0, (), (), {})
     show_story(Terminal(as_json=False), story, {})
     assert f"action 0 (0123456789ab) {shown}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("doing", "shown"), [("loading", "is starting\n"), ("running", "is running\n")]
+)
+def test_why_says_that_a_step_starts_while_its_engine_loads(
+    capsys: pytest.CaptureFixture[str], doing: str, shown: str
+) -> None:
+    step = StepStatus("first", "test.noop", "RUNNING", workers=("local-1",), doing=doing)
+    show_story(Terminal(as_json=False), Why("r", step, (), (), (), 0, (), (), {}), {})
+    assert capsys.readouterr().out == f"first (test.noop) {shown}"
+
+
+def test_every_column_of_attempts_has_a_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    step = StepStatus("first", "test.noop", "FAILED")
+    line = AttemptLine(1.0, "first", 0, Digest("a"), "e-1", "w", "i", "crashed", 2, 1, sharers=2)
+    show_story(Terminal(as_json=False), Why("r", step, (), (), (), 0, (), (line,), {}), {})
+    heading = capsys.readouterr().out.splitlines()[1]
+    assert heading.split()[-3:] == ["paid", "share", "message"]
 
 
 def test_a_cancelled_step_is_shown_as_cancelled_once(capsys: pytest.CaptureFixture[str]) -> None:

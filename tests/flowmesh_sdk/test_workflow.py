@@ -83,14 +83,26 @@ def test_a_misspelt_name_is_refused_with_those_that_there_are(values: Any) -> No
 def test_what_is_not_yaml_is_refused_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "flow.yaml"
     file.write_text(TEXT.replace("times: 3", "times: yes"))
-    with pytest.raises(fm.InvalidWorkflowError, match=r"flow\.yaml:6:19: spec\.params\.times: yes"):
+    with pytest.raises(
+        fm.InvalidWorkflowError, match=r"flow\.yaml:6:19: spec\.params\.times: yes"
+    ) as e:
         fm.load(file)
+    assert e.value.where == str(file)
+    assert "`problems`" in e.value.remedy
 
 
 @pytest.mark.parametrize("text", ["kind: FlowMeshCachePolicy\na: 1\n", f"{TEXT}---{TEXT}"])
 def test_a_text_holds_one_workflow(text: str) -> None:
     with pytest.raises(fm.InvalidWorkflowError, match="expected one FlowMeshWorkflow, found"):
         fm.load(text)
+
+
+def test_a_workflow_is_shown_with_its_number_of_steps() -> None:
+    shown = "<Workflow rows: {}>"
+    steps = [{"name": "a", "uses": "test.noop"}, {"name": "b", "uses": "test.noop"}]
+    for count, text in ((1, "1 step"), (2, "2 steps")):
+        document = {"metadata": {"name": "rows"}, "spec": {"steps": steps[:count]}}
+        assert repr(fm.load(document)) == shown.format(text)
 
 
 def test_a_name_that_is_no_file_is_refused_with_what_is_expected() -> None:
@@ -214,6 +226,7 @@ def test_a_required_parameter_is_asked_for_as_python_gives_it() -> None:
     message = missing_value("file")
     error = fm.load(DECLARED).invalid([Problem("spec.params.file", message)])
     assert isinstance(error, fm.InvalidWorkflowError)
+    assert error.where == "spec.params.file"
     assert error.problems[0].message == (
         "params.file is required: params={'file': ...}, or a default here"
     )

@@ -79,6 +79,7 @@ from flowmesh_api.v1.withheld import (
 
 NAMESPACE = QueryParameter("namespace", "The namespace; `default` where it is left out.")
 _ONLY_NAMESPACE = QueryParameter("namespace", "Only this namespace.")
+_ALL_NAMESPACES = QueryParameter("all_namespaces", "In all namespaces, for administrators.", bool)
 _DRY_RUN = QueryParameter("dry_run", "Show what would be done, and do nothing.", bool)
 _STEP = QueryParameter("step", "The step's path in the workflow.")
 _AFTER = QueryParameter("after", "`next` of the page before; without it the first page.")
@@ -274,7 +275,7 @@ REVOKE_CONTENT = _audits.post(
     "Delete an artifact with all that was made from it.",
     RevocationAnswer,
     NAMESPACE,
-    QueryParameter("all_namespaces", "In all namespaces, for administrators.", bool),
+    _ALL_NAMESPACES,
     _DRY_RUN,
     body=RevokeBody,
 )
@@ -314,7 +315,11 @@ APPLY_SERVICE = _services.post(
     body=ServiceApplication,
 )  # fmt: skip
 LIST_SERVICES = _services.get(
-    routes.SERVICES, "List the services of a namespace.", ServiceList, NAMESPACE
+    routes.SERVICES,
+    "List services of a namespace, or of all.",
+    ServiceList,
+    NAMESPACE,
+    _ALL_NAMESPACES,
 )
 GET_SERVICE = _services.get(routes.SERVICE, "Show a service.", ServiceStatus, NAMESPACE)
 GET_SERVICE_WHY = _services.get(

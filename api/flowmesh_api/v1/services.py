@@ -218,7 +218,7 @@ class ServiceCapacity(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ServiceList(msgspec.Struct, frozen=True):
-    """The response to ``GET /v1/services``: the services of a namespace, by name."""
+    """The response to ``GET /v1/services``: services of one namespace or of all, by name."""
 
     services: tuple[ServiceStatus, ...]
 

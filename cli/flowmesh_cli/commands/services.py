@@ -12,7 +12,13 @@ from flowmesh_cli.options import JsonOption
 
 ServiceArgument = Annotated[str, typer.Argument(help="Name of a service.", metavar="SERVICE")]
 ServiceNamespace = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace of the services.")
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace of the services.",
+        show_default="all; on a cluster the context's",
+    ),
 ]
 
 
@@ -35,7 +41,7 @@ def add_to(app: typer.Typer) -> None:
 def list_services(
     *, namespace: ServiceNamespace = "", place: Target = HERE, json: JsonOption = False
 ) -> None:
-    """List the services of a namespace."""
+    """List the services."""
     from flowmesh_cli.verbs.services import list_services as run  # noqa: PLC0415
 
     run(namespace=namespace, place=place, as_json=json)
@@ -98,7 +104,9 @@ def capacity(
 def manifest(
     file: Annotated[Path, typer.Argument(help="File of a service.", metavar="FILE")],
     *,
-    namespace: ServiceNamespace = "",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", help="Namespace, in place of the file's.")
+    ] = "",
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:

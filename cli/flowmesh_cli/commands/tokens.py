@@ -11,7 +11,13 @@ from flowmesh_cli.options import JsonOption
 
 Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service.")]
 NamespaceOption = Annotated[
-    str, typer.Option("--namespace", "-n", help="Namespace of the service.")
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        help="Namespace of the service.",
+        show_default="where it is; on a cluster the context's",
+    ),
 ]
 
 

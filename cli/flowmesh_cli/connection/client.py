@@ -29,7 +29,7 @@ EXIT_CODES = {
 }
 """Of an error response, by its status."""
 
-_COMMANDS = {"GET /v1/services": "`fmesh services list`"}
+_COMMANDS = {"GET /v1/services?namespace=": "`fmesh services list -n NAMESPACE`"}
 """What a remedy of the API calls by its route, as commands."""
 
 

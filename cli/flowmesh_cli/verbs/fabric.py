@@ -5,6 +5,7 @@ from pathlib import Path
 
 from flowmesh_api.v1.fabric import CachePolicy, EngineInstanceState, WorkerStatus
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -82,7 +83,7 @@ def show_own_policies(*, namespace: str, place: Target, as_json: bool) -> None:
     """Shows which policies select a namespace, and with whom it shares results."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        wanted = namespace or http.namespace or http.default_namespace or _DEFAULT_NAMESPACE
+        wanted = chosen_namespace(http, namespace) or _DEFAULT_NAMESPACE
         policies = http.get("/v1/policies", list[CachePolicy])
     plan = plan_scopes(policies, wanted)
     own = [p for p in policies if selects(p, wanted, {})]

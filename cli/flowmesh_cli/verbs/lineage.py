@@ -8,6 +8,7 @@ from typing import Any
 from flowmesh_api.v1.lineage import Direction, LineageWalk, ProducedArtifact, RowOrigins
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -65,7 +66,7 @@ def show_lineage(
             walk = http.get(path, LineageWalk, name=named.name, depth=depth)
         else:
             path = f"/v1/lineage/{named.text}"
-            namespace = http.namespace or http.default_namespace
+            namespace = chosen_namespace(http)
             walk = http.get(
                 path, LineageWalk, direction=direction.value, depth=depth, namespace=namespace
             )
@@ -83,7 +84,7 @@ def show_rows(artifact: str, *, place: Target, as_json: bool) -> None:
         if named.run:
             found = http.get(f"/v1/runs/{named.run}/lineage/rows", RowOrigins, name=named.name)
         else:
-            namespace = http.namespace or http.default_namespace
+            namespace = chosen_namespace(http)
             found = http.get(f"/v1/lineage/{named.text}/rows", RowOrigins, namespace=namespace)
     if as_json:
         terminal.answer(found)

@@ -11,6 +11,7 @@ from flowmesh_api.v1.fabric import FabricStatus
 from flowmesh_api.v1.quotas import QuotaUsage
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric, unserved_text
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.run_lookup import all_runs, find_run
 from flowmesh_cli.connection.target import Target
@@ -38,7 +39,7 @@ def show_status(run: str, *, step: str = "", every: bool, place: Target, as_json
                 show_summaries(terminal, runs)
                 show_fabric(terminal, fabric)
                 if place.is_cluster:
-                    _show_quota(terminal, http, http.namespace or http.default_namespace)
+                    _show_quota(terminal, http, chosen_namespace(http))
             _note_unserved(terminal, unserved, (r.phase for r in runs))
             return
         status = http.get(f"/v1/runs/{find_run(http, run)}", RunStatus)

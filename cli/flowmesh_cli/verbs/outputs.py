@@ -12,7 +12,7 @@ from flowmesh_api.v1.enums import ENDED_PHASES
 from flowmesh_api.v1.runs import RunStatus
 from flowmesh_cli.attach import query_fabric
 from flowmesh_cli.connection.client import ApiClient
-from flowmesh_cli.connection.run_lookup import find_run
+from flowmesh_cli.connection.run_lookup import find_run_and_output
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode, worst
@@ -235,17 +235,8 @@ def _chosen(name: str, row: dict[str, Any], columns: Sequence[str]) -> dict[str,
 
 
 def named_outputs(http: ApiClient, text: str) -> tuple[RunStatus, dict[str, dict[str, Any] | None]]:
-    """Returns the run that the user named, and its outputs or the one that is named as well.
-
-    A namespace may come before the name of a run too, so the run is tried first.
-    """
-    try:
-        uid, name = find_run(http, text), ""
-    except CliError:
-        run, sign, name = text.rpartition("/")
-        if not sign:
-            raise
-        uid = find_run(http, run)
+    """Returns the run that the user named, and its outputs or the one that is named as well."""
+    uid, name = find_run_and_output(http, text)
     status = http.get(f"/v1/runs/{uid}", RunStatus)
     if not name:
         return status, status.outputs

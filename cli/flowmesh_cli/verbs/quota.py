@@ -2,6 +2,7 @@
 
 from flowmesh_api.v1.quotas import QuotaUsage
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.quota import amount, left
@@ -11,7 +12,7 @@ def show_quota(*, namespace: str, place: Target, as_json: bool) -> None:
     """Shows the limits of a namespace, how much of each is used, and what is left."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        wanted = namespace or http.namespace or http.default_namespace
+        wanted = chosen_namespace(http, namespace)
         usage = http.get("/v1/quota", QuotaUsage, namespace=wanted)
     if as_json:
         terminal.answer(usage)

@@ -13,6 +13,7 @@ from flowmesh_cli.verbs.exported_file import write_export
 from flowmesh_cli.verbs.input_file import require_file
 from flowmesh_cli.views import formatting
 from flowmesh_core.units import nano_usd
+from flowmesh_sim.replay.recorded_work import why_left_out
 from flowmesh_sim.replay.recording import anonymous, read_recording, write_recording
 from flowmesh_sim.replay.replay import Replayed, ReplaySpec, read_replay, replay
 from flowmesh_sim.run.plots import draw_both, imported_pyplot
@@ -40,6 +41,11 @@ def export_trace(runs: list[str], *, every: bool, out: Path | None, place: Targe
         ]
     data = write_recording(anonymous(recorded_runs))
     write_export(data, out, formatting.count(len(recorded_runs), "run"))
+    empty = [run for run in recorded_runs if not run.parts]
+    for run in empty[:_NAMED]:
+        Terminal(as_json=False).note(f"{run.run} has nothing to replay: {why_left_out(run)}")
+    if len(empty) > _NAMED:
+        Terminal(as_json=False).note(f"and {len(empty) - _NAMED} more have nothing to replay")
 
 
 def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json: bool) -> None:
@@ -63,7 +69,9 @@ def replay_file(trace: Path, *, policy: Path | None, plot: Path | None, as_json:
         terminal.note(f"plot written to {plot}")
     if as_json:
         both = {"recorded": asdict(done.recorded), "replayed": asdict(done.replayed)}
-        terminal.answer({"policy": done.policy, "unknown": done.unknown, **both})
+        left_out = {str(number): why for number, why in done.left_out.items()}
+        facts = {"policy": done.policy, "unknown": done.unknown, "left_out": left_out}
+        terminal.answer({**facts, **both})
     else:
         show(terminal, done)
 
@@ -74,6 +82,12 @@ def show(terminal: Terminal, done: Replayed) -> None:
     terminal.text(
         f"{formatting.count(recorded.runs, 'run')} replayed, policy {done.policy} (simulated)"
     )
+    for why in dict.fromkeys(done.left_out.values()):
+        numbers = [str(n) for n, reason in done.left_out.items() if reason == why]
+        more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
+        terminal.text(
+            f"  left out: number {', '.join(numbers[:_NAMED])}{more} in order of submission: {why}"
+        )
     rows = [
         [name, before, after]
         for name, before, after in (
@@ -103,6 +117,7 @@ def show(terminal: Terminal, done: Replayed) -> None:
 
 
 _SPREAD = ("mean", "p50", "p99")
+_NAMED = 5
 
 
 def _s(seconds: float) -> str:

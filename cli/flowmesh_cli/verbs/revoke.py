@@ -9,6 +9,8 @@ import msgspec
 from flowmesh_api.v1 import routes
 from flowmesh_api.v1.revocation import RevocationAnswer, RevocationReport, RevokeBody
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.artifact_lookup import find_artifact
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
 from flowmesh_cli.connection.client import ApiClient
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
@@ -36,10 +38,10 @@ def revoke_artifact(
     """
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        where: dict[str, str | bool] = {
-            "namespace": namespace or http.namespace or http.default_namespace,
-            "all_namespaces": all_namespaces,
-        }
+        wanted = chosen_namespace(http, namespace)
+        if not wanted and not all_namespaces:
+            artifact, wanted = find_artifact(http, artifact)
+        where: dict[str, str | bool] = {"namespace": wanted, "all_namespaces": all_namespaces}
         if dry_run or not yes:
             answer = _ask(http, artifact, where, dry_run=True)
         if not dry_run:

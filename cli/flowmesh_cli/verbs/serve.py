@@ -27,8 +27,10 @@ from flowmesh_cli.local.tool_parsers import tool_parser_names
 from flowmesh_cli.nearness import nearest
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.preflight import refuse_services_that_no_worker_here_can_run
+from flowmesh_cli.verbs.service_document import refused_model
 from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
 from flowmesh_core.catalog.adapter_ports import adapted_model
+from flowmesh_core.errors import SpecError
 from flowmesh_sdk.local_inputs import upload
 
 _POLL_S = 0.5
@@ -110,7 +112,10 @@ class _Serving:
             self._terminal.note(f"{path}: uploading")
             uploads[name] = upload(self._http, path, kind, offer.namespace).reference
         application = ServiceApplication(offer.document, uploads=uploads)
-        self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
+        try:
+            self._http.ask("POST", "/v1/services", ServiceStatus, document=application)
+        except SpecError as error:
+            raise (refused_model(offer.model, error) if offer.model else error) from error
 
     def _is_ready(self, model: str, name: str, namespace: str) -> bool:
         """Waits until a replica takes calls; returns False if the command is stopped before."""

@@ -11,6 +11,7 @@ from flowmesh_documents.local_paths import is_local
 from flowmesh_sdk.local_inputs import InputUpload, local_path
 
 OPTION = "--adapter"
+REMEDY = "write NAME=./folder, or NAME=WORKFLOW/OUTPUT of a run that has succeeded"
 _CONFIG = "adapter_config.json"
 
 
@@ -61,8 +62,7 @@ def read_adapters(given: Sequence[str], models: Sequence[str]) -> tuple[ServedAd
     for text in given:
         name, _, source = (part.strip() for part in text.partition("="))
         if not name or not source:
-            remedy = "write NAME=./folder, or NAME=WORKFLOW/OUTPUT"
-            raise _wrong(f"{text!r} is not an adapter: expected NAME=PATH_OR_OUTPUT", remedy)
+            raise _wrong(f"{text!r} is not an adapter: expected NAME=PATH_OR_OUTPUT", REMEDY)
         if name in found:
             raise _wrong(f"{name!r} is given twice", "give each adapter a name of its own")
         _require_folder(source)

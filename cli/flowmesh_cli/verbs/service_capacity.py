@@ -2,14 +2,10 @@
 
 from flowmesh_api.v1.services import ServiceCapacity
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.service_lookup import find_service
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.services import (
-    chosen_namespace,
-    requests_text,
-    scaled_target,
-    service_path,
-)
+from flowmesh_cli.verbs.services import requests_text, scaled_target, service_path
 from flowmesh_cli.views.formatting import count
 
 _WHOLE_MS = 10
@@ -19,7 +15,7 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
     """Shows the capacity curve of a service, beside its measured requests."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        wanted = chosen_namespace(http, namespace)
+        wanted = find_service(http, namespace, name)
         path = service_path(name, "capacity")
         found = http.get(path, ServiceCapacity, namespace=wanted)
     if as_json:

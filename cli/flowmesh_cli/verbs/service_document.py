@@ -7,7 +7,7 @@ from typing import Any
 
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
-from flowmesh_cli.verbs.service_adapters import OPTION, ServedAdapter
+from flowmesh_cli.verbs.service_adapters import OPTION, REMEDY, ServedAdapter
 from flowmesh_core.catalog.plugins import load_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.service_plan import compile_service
@@ -94,12 +94,17 @@ def refuse_problems(model: str, document: dict[str, Any]) -> None:
         assert isinstance(service, FlowMeshService)
         compile_service(service, load_catalog(), validate_only=True)
     except SpecError as error:
-        problem = error.problems[0]
-        keys = path_keys(problem.path)
-        where = _OPTIONS.get(keys[-1:], model)
-        if any(str(key).startswith("adapter") for key in keys):
-            where = OPTION
-        raise CliError(problem.message, ExitCode.USAGE, where=where) from error
+        raise refused_model(model, error) from error
+
+
+def refused_model(model: str, error: SpecError) -> CliError:
+    """Returns the error of a model's service in the words of its command: model or option."""
+    problem = error.problems[0]
+    keys = path_keys(problem.path)
+    where, remedy = _OPTIONS.get(keys[-1:], model), ""
+    if any(str(key).startswith("adapter") for key in keys):
+        where, remedy = OPTION, REMEDY if keys[-1] == "output" else ""
+    return CliError(problem.message, ExitCode.USAGE, where=where, remedy=remedy)
 
 
 def require_models(models: tuple[str, ...]) -> None:

@@ -61,6 +61,7 @@ class ServiceOffer:
         path: where it takes requests, below the base URL.
         example: a request.
         uploads: its inputs that are files or folders here, and are uploaded first.
+        model: as the user named it; empty for the service of a file.
     """
 
     document: dict[str, Any]
@@ -68,6 +69,7 @@ class ServiceOffer:
     path: str
     example: dict[str, Any]
     uploads: tuple[InputUpload, ...]
+    model: str = ""
 
     @property
     def namespace(self) -> str:
@@ -141,9 +143,9 @@ def _of_model(
         uploads = (InputUpload(INPUT, "model", local_path(model, Path.cwd())), *uploads)
     if chosen.embeddings:
         return ServiceOffer(
-            document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, uploads
+            document, entry, _EMBEDDINGS, {"model": name, "input": "Hello!"}, uploads, model
         )
-    return ServiceOffer(document, entry, _CHAT, _chat(name), uploads)
+    return ServiceOffer(document, entry, _CHAT, _chat(name), uploads, model)
 
 
 def _of_file(given: str, chosen: ServeOptions) -> ServiceOffer:

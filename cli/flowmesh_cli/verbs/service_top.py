@@ -1,10 +1,14 @@
-"""``fmesh services top``: the load of a namespace's services, the busiest first."""
+"""``fmesh services top``: the load of services, the busiest first."""
+
+from collections.abc import Iterable
 
 from flowmesh_api.v1.services import ServiceList, ServiceRequests, ServiceStatus
 from flowmesh_cli.attach import query_fabric
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
+from flowmesh_cli.connection.service_lookup import all_services
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.terminal import Terminal
-from flowmesh_cli.verbs.services import chosen_namespace, replicas_text
+from flowmesh_cli.verbs.services import replicas_text, with_namespaces
 from flowmesh_cli.views.formatting import usd
 
 _EVERY_S = 2.0
@@ -17,7 +21,7 @@ def show_top(*, once: bool, namespace: str, place: Target, as_json: bool) -> Non
 
     Args:
         once: shows it once on a terminal too.
-        namespace: of the services; empty for the fabric's own.
+        namespace: of the services; empty for the fabric's own, or for all on a laptop.
         place: the fabric.
         as_json: writes the services as JSON, once.
     """
@@ -26,21 +30,24 @@ def show_top(*, once: bool, namespace: str, place: Target, as_json: bool) -> Non
         wanted = chosen_namespace(http, namespace)
 
         def found() -> list[ServiceStatus]:
-            return by_rate(http.get("/v1/services", ServiceList, namespace=wanted))
+            return by_rate(all_services(http, wanted))
+
+        def table() -> tuple[list[str], list[list[str]]]:
+            shown = found()
+            rows = rows_of(shown)
+            return (_HEADINGS, rows) if wanted else with_namespaces(_HEADINGS, rows, shown)
 
         if as_json:
             terminal.answer(ServiceList(tuple(found())))
         elif once or not terminal.out.is_terminal:
-            terminal.table(_HEADINGS, rows_of(found()), right=_NUMBERS)
+            terminal.table(*table(), right=_NUMBERS)
         else:
-            terminal.redrawn(
-                lambda: (_HEADINGS, rows_of(found())), right=_NUMBERS, every_s=_EVERY_S
-            )
+            terminal.redrawn(table, right=_NUMBERS, every_s=_EVERY_S)
 
 
-def by_rate(listed: ServiceList) -> list[ServiceStatus]:
+def by_rate(listed: Iterable[ServiceStatus]) -> list[ServiceStatus]:
     """Returns the services, the one with the most requests a second first."""
-    return sorted(listed.services, key=lambda s: (-s.requests.rate_per_s, s.name))
+    return sorted(listed, key=lambda s: (-s.requests.rate_per_s, s.name, s.namespace))
 
 
 def rows_of(services: list[ServiceStatus]) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """``fmesh services``: what is served, by which replicas, and why these."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -10,7 +11,8 @@ from flowmesh_api.v1.services import (
     ServiceStatus,
 )
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.chosen_namespace import chosen_namespace
+from flowmesh_cli.connection.service_lookup import all_services, find_service
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -21,23 +23,26 @@ from flowmesh_sdk.local_inputs import upload
 
 
 def list_services(*, namespace: str, place: Target, as_json: bool) -> None:
-    """Lists the services of a namespace."""
+    """Lists the services of the chosen namespace, or of all."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         wanted = chosen_namespace(http, namespace)
-        found = http.get("/v1/services", ServiceList, namespace=wanted)
+        found = all_services(http, wanted)
     if as_json:
-        terminal.answer(found)
+        terminal.answer(ServiceList(found))
         return
-    if not found.services:
-        terminal.note(f"namespace {wanted or 'default'} has no service")
+    if not found:
+        terminal.note(f"namespace {wanted} has no service" if wanted else "there are no services")
         return
+    headings = ["service", "serves", "phase", "ready", "slo", "cost", "reason"]
     rows = [
         [s.name, _served(s), s.phase, replicas_text(s), _slo(s), usd(s.paid_nanousd), _reason(s)]
-        for s in found.services
+        for s in found
     ]
+    if not wanted:
+        headings, rows = with_namespaces(headings, rows, found)
     terminal.table(
-        ["service", "serves", "phase", "ready", "slo", "cost", "reason"],
+        headings,
         rows,
         right="ready cost",
         cut="serves",
@@ -49,9 +54,8 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
     """Shows the state of a service."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        found = http.get(
-            service_path(name), ServiceStatus, namespace=chosen_namespace(http, namespace)
-        )
+        wanted = find_service(http, namespace, name)
+        found = http.get(service_path(name), ServiceStatus, namespace=wanted)
     if as_json:
         terminal.answer(found)
         return
@@ -83,9 +87,8 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
     """Shows why each replica of a service is where it is, or missing."""
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
-        found = http.get(
-            service_path(name, "why"), ServiceReasons, namespace=chosen_namespace(http, namespace)
-        )
+        wanted = find_service(http, namespace, name)
+        found = http.get(service_path(name, "why"), ServiceReasons, namespace=wanted)
     if as_json:
         terminal.answer(found)
         return
@@ -138,9 +141,12 @@ def service_path(name: str, *more: str) -> str:
     return "/".join(("/v1/services", quote(name, safe=""), *more))
 
 
-def chosen_namespace(http: ApiClient, namespace: str) -> str:
-    """Returns the namespace that was given, or else the fabric's own."""
-    return namespace or http.namespace or http.default_namespace
+def with_namespaces(
+    headings: list[str], rows: list[list[str]], services: Sequence[ServiceStatus]
+) -> tuple[list[str], list[list[str]]]:
+    """Returns a table of services with their namespaces as its first column."""
+    named = [[one.namespace, *row] for one, row in zip(services, rows, strict=True)]
+    return ["namespace", *headings], named
 
 
 def _served(service: ServiceStatus) -> str:

@@ -8,7 +8,7 @@ from flowmesh_api.v1.services import (
     ServiceTokenRevoked,
 )
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.client import ApiClient
+from flowmesh_cli.connection.service_lookup import find_service
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.exit_codes import ExitCode
@@ -31,9 +31,8 @@ def create_token(
     body = ServiceTokenRequest(0.0 if expires == _NEVER else _valid_s(expires))
     path = routes.SERVICE_TOKENS.format(name=service)
     with query_fabric(place) as http:
-        found = http.ask(
-            "POST", path, ServiceTokenCreated, query=_query(http, namespace), document=body
-        )
+        query = {"namespace": find_service(http, namespace, service)}
+        found = http.ask("POST", path, ServiceTokenCreated, query=query, document=body)
     if as_json:
         terminal.answer(found)
         return
@@ -46,7 +45,8 @@ def show_tokens(service: str, *, namespace: str, place: Target, as_json: bool) -
     terminal = Terminal(as_json=as_json)
     path = routes.SERVICE_TOKENS.format(name=service)
     with query_fabric(place) as http:
-        found = http.get(path, ServiceTokenList, **_query(http, namespace))
+        wanted = find_service(http, namespace, service)
+        found = http.get(path, ServiceTokenList, namespace=wanted)
     if as_json:
         terminal.answer(found)
         return
@@ -61,15 +61,12 @@ def revoke_token(
     terminal = Terminal(as_json=as_json)
     path = routes.SERVICE_TOKEN.format(name=service, id=token_id)
     with query_fabric(place) as http:
-        found = http.ask("DELETE", path, ServiceTokenRevoked, query=_query(http, namespace))
+        query = {"namespace": find_service(http, namespace, service)}
+        found = http.ask("DELETE", path, ServiceTokenRevoked, query=query)
     if as_json:
         terminal.answer(found)
         return
     terminal.text(f"token {token_id} is revoked; routers refuse it within seconds")
-
-
-def _query(http: ApiClient, namespace: str) -> dict[str, str]:
-    return {"namespace": namespace or http.namespace or http.default_namespace}
 
 
 def _valid_s(text: str) -> float:

@@ -4,14 +4,15 @@ from collections.abc import Sequence
 
 from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.connection.target import Target
-from flowmesh_cli.errors import FilesError, path_error
+from flowmesh_cli.errors import FilesError
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.verbs.preflight import refuse_what_no_worker_here_can_run
 from flowmesh_cli.views import formatting
+from flowmesh_cli.workflows.row_files import read_columns
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_cli.workflows.sources import Source, need_workflows, read_sources
 from flowmesh_core.catalog.plugins import load_catalog
-from flowmesh_core.errors import FlowMeshError, SpecError
+from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.compile import compile_workflow
 from flowmesh_core.graph.plan import Plan
 from flowmesh_core.graph.render import mermaid as as_mermaid
@@ -20,10 +21,7 @@ from flowmesh_core.spec.load import parse_object
 from flowmesh_core.spec.secrets import SecretLocation
 from flowmesh_core.spec.size import oversized
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
-from flowmesh_sdk.local_inputs import local_inputs, local_path
-
-_READ_BYTES_MAX = 64 << 20
-"""Larger files of rows are checked by the upload, which reads them too."""
+from flowmesh_sdk.local_inputs import local_inputs
 
 
 def validate_files(
@@ -43,6 +41,8 @@ def validate_files(
     """
     terminal = Terminal(as_json=as_json)
     sources = read_sources(chosen)
+    if wrong := [line for s in sources.services for line in s.lines(s.row_problems())]:
+        raise FilesError(wrong)
     plans = compile_sources(sources.workflows)
     for source, plan in zip(sources.workflows, plans, strict=True):
         source.plan = plan
@@ -132,41 +132,16 @@ def compile_sources(workflows: Sequence[Source]) -> list[Plan]:
     plans: list[Plan] = []
     wrong: list[str] = []
     for source in workflows:
+        columns, problems = read_columns(source.document.value, source.folder)
+        if problems:
+            wrong += source.lines(problems)
+            continue
         try:
             workflow = parse_object(source.document.value)
             assert isinstance(workflow, FlowMeshWorkflow)
-            columns = _columns(source)
             plans.append(compile_workflow(workflow, catalog, columns=columns, validate_only=True))
         except SpecError as e:
             wrong += source.lines(e.problems)
     if wrong:
         raise FilesError(wrong)
     return plans
-
-
-def _columns(source: Source) -> dict[str, dict[str, str]]:
-    """Returns the columns of local data sets with their types, by the input's name.
-
-    Raises:
-        SpecError: files are not in the format of their suffix; lists all of them.
-    """
-    from flowmesh_store.datasets import read_rows_file, rows_schema  # noqa: PLC0415 - slow to load
-
-    found: dict[str, dict[str, str]] = {}
-    problems: list[Problem] = []
-    for name, kind, text in local_inputs(source.document.value["spec"]):
-        if kind != "dataset":
-            continue
-        path = local_path(text, source.folder)
-        try:
-            if path.stat().st_size > _READ_BYTES_MAX:
-                continue
-            schema = rows_schema(read_rows_file(path.name, path.read_bytes()))
-        except (OSError, FlowMeshError) as e:
-            reason = (path_error(e, path) or e) if isinstance(e, OSError) else e
-            problems.append(Problem(f"spec.inputs.{name}.{kind}", str(reason)))
-        else:
-            found[name] = {column: str(kind) for column, kind in schema.types().items()}
-    if problems:
-        raise SpecError(problems)
-    return found

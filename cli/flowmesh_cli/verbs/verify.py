@@ -4,7 +4,7 @@ import typer
 
 from flowmesh_api.v1.verification import VerificationReport
 from flowmesh_cli.attach import query_fabric
-from flowmesh_cli.connection.run_lookup import find_run
+from flowmesh_cli.connection.run_lookup import find_run_and_output
 from flowmesh_cli.connection.target import Target
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.terminal import Terminal
@@ -14,9 +14,8 @@ from flowmesh_cli.views.formatting import count, size
 def verify_outputs(named: str, *, place: Target, as_json: bool) -> None:
     """Verifies an output, or all of a run; raises ``typer.Exit`` at a link that does not hold."""
     terminal = Terminal(as_json=as_json)
-    run, _, output = named.partition("/")
     with query_fabric(place) as http:
-        uid = find_run(http, run)
+        uid, output = find_run_and_output(http, named)
         path = f"/v1/runs/{uid}/verify"
         query = {"output": output}
         report = http.ask("GET", path, VerificationReport, query=query, takes_long=True)

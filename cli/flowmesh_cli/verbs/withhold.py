@@ -134,15 +134,18 @@ def _show(terminal: Terminal, report: WithholdReport, *, dry_run: bool) -> None:
             run.uid,
             run.namespace,
             run.phase,
-            "made of it" if run.derived else "has it",
+            "made of a result" if run.derived else "a result",
             ", ".join(run.steps[:3]),
             run.rerun or run.refused,
         ]
         for run in report.runs[:RUNS_SHOWN]
     ]
     if rows:
-        headings = ["run", "namespace", "phase", "", "steps", "again"]
-        terminal.table(headings, rows, whole="run again", cut="steps", optional="namespace")
+        headings = ["run", "namespace", "phase", "has", "steps", "rerun"]
+        if not any(row[-1] for row in rows):
+            headings, rows = headings[:-1], [row[:-1] for row in rows]
+        whole = ["run", "rerun"]
+        terminal.table(headings, rows, whole=whole, cut="steps", optional="namespace")
     if len(report.runs) > RUNS_SHOWN:
         terminal.text(f"and {len(report.runs) - RUNS_SHOWN} more runs; --json has all")
     if report.derived:

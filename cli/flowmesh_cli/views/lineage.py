@@ -162,7 +162,8 @@ def show_origins(terminal: Terminal, found: RowOrigins) -> None:
     if len(found.chunks) > _CHUNKS:
         terminal.text(f"and {len(found.chunks) - _CHUNKS} more chunks; --json has them all")
     for step, port, digests in found.whole:
-        terminal.text(f"all of it from {port} of {step}, every row of: {_digests(digests)}")
+        data = f"data set{'' if len(digests) == 1 else 's'} {_digests(digests)}"
+        terminal.text(f"step {step} made all of it from every row of {data} (input {port})")
     if not found.complete:
         terminal.text("a data set in between is no longer in the store: the origins end there")
 

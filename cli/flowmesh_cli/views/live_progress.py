@@ -124,8 +124,8 @@ def _fabric_line(fabric: FabricStatus) -> Text:
         formatting.count(fabric.workers, "worker"),
         f"{fabric.running_actions} running",
         f"{fabric.ready_actions} waiting",
-        f"bill {formatting.usd(fabric.bill_nanousd)}",
     ]
+    money = f"bill {formatting.usd(fabric.bill_nanousd)}"
     if fabric.saved_nanousd:
-        parts.append(f"sharing saved {formatting.usd(fabric.saved_nanousd)}")
-    return Text("fabric: " + ", ".join(parts), "dim")
+        money += f", sharing saved {formatting.usd(fabric.saved_nanousd)}"
+    return Text(f"fabric: {', '.join(parts)}; all time: {money}", "dim")

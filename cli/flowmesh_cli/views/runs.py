@@ -169,7 +169,7 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
         return
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
     terminal.text(
-        f"fabric: {formatting.count(fabric.executed, 'action')} executed, "
+        f"fabric, all time: {formatting.count(fabric.executed, 'action')} executed, "
         f"{formatting.count(hits, 'hit')} ({fabric.hits_in_flight} in flight, "
         f"{fabric.hits_step_level} found by step), "
         f"sharing saved {formatting.usd(fabric.saved_nanousd)}"

@@ -7,6 +7,7 @@ from flowmesh_api.v1.enums import HitKind
 from flowmesh_api.v1.why import AttemptLine, HitLine, Why, WhyInput
 from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views import formatting
+from flowmesh_cli.views.steps import state_word
 
 _SHOWN = 20
 _NUMBERS = ("ran s", "loaded s", "paid")
@@ -22,7 +23,7 @@ def show_story(terminal: Terminal, story: Why, names: dict[str, str]) -> None:
     step = story.step
     reason = step.message or step.reason
     reason = f": {reason}" if reason and reason.lower() != step.state.lower() else ""
-    terminal.text(f"{step.path} ({step.engine}) is {step.state.lower()}{reason}")
+    terminal.text(f"{step.path} ({step.engine}) is {state_word(step)}{reason}")
     if story.waits_for:
         terminal.text(f"  it waits for {', '.join(story.waits_for)}")
     for given in story.inputs:
@@ -110,7 +111,7 @@ def show_attempts(terminal: Terminal, attempts: tuple[AttemptLine, ...]) -> None
         ]
         for a in attempts[:_SHOWN]
     ]
-    headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "", ""]
+    headings = ["ended", "worker", "outcome", "ran s", "loaded s", "paid", "share", "message"]
     terminal.table(headings, rows, right=_NUMBERS, optional=_NUMBERS[1::-1])
     if len(attempts) > _SHOWN:
         terminal.text(f"  and {formatting.count(len(attempts) - _SHOWN, 'attempt')} more")

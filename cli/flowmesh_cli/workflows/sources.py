@@ -15,6 +15,7 @@ from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError, FilesError
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.workflows.code_files import read_code_files
+from flowmesh_cli.workflows.row_files import read_columns
 from flowmesh_cli.workflows.selection import WorkflowSelection
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.plugins import load_catalog
@@ -24,7 +25,6 @@ from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.spec.declarations import given_problems
 from flowmesh_core.spec.load import Object, load_document, read_documents
 from flowmesh_core.spec.policy import FlowMeshCachePolicy
-from flowmesh_core.spec.service import FlowMeshService
 from flowmesh_core.spec.suggestions import did_you_mean
 from flowmesh_core.spec.workflow import FlowMeshWorkflow
 from flowmesh_documents.document import Document
@@ -35,6 +35,7 @@ from flowmesh_sdk.local_inputs import missing_files
 from flowmesh_sdk.workflow import replaced_input
 
 STANDARD_INPUT = "-"
+_WITH_INPUTS = ("FlowMeshWorkflow", "FlowMeshService")
 
 
 @dataclass(slots=True)
@@ -65,8 +66,20 @@ class Source:
 
     def lines(self, problems: Iterable[Problem]) -> list[str]:
         """Formats problems as ``file:line:column: field: message``, in order of line."""
+        return [line for _, line in self.numbered(problems)]
+
+    def numbered(self, problems: Iterable[Problem]) -> list[tuple[int, str]]:
+        """Formats problems as :meth:`lines`, each after the number of its line."""
         located = sorted(map(self.document.locate, problems), key=lambda p: (p.line, p.column))
-        return [problem_line(self.file, p) for p in located]
+        return [(p.line, problem_line(self.file, p)) for p in located]
+
+    def row_problems(self) -> list[Problem]:
+        """Returns what is wrong in the rows of local data sets; missing files are not reported."""
+        if not _has_inputs(self.document.value):
+            return []
+        missing = {p.path for p in missing_files(self.document.value, self.folder)}
+        _, problems = read_columns(self.document.value, self.folder)
+        return [p for p in problems if p.path not in missing]
 
     def unmeetable(self, refusals: str) -> FilesError:
         """Returns the error for terms that cannot be met.
@@ -145,14 +158,13 @@ def read_sources(chosen: WorkflowSelection) -> Sources:
     except CliError:
         if not any(file.problems for file in files):
             raise  # else the option may match a document that cannot be read
-    sources: list[Source] = []
-    wrong: list[str] = []
-    for file in files:
-        found, lines = _check_file(file)
-        sources += found
-        wrong += lines
-    if wrong:
-        raise FilesError(wrong)
+    checked = [_check_file(file) for file in files]
+    if any(lines for _, lines in checked):
+        # Rows are read here for refused files only; others are compiled with their columns.
+        for found, lines in checked:
+            lines += [line for source in found for line in source.numbered(source.row_problems())]
+        raise FilesError([line for _, lines in checked for _, line in sorted(lines)])
+    sources = [source for found, _ in checked for source in found]
     others = {
         kind: [s for s in sources if s.document.value.get("kind") == kind]
         for kind in ("FlowMeshWorkerPool", "FlowMeshQuota", "FlowMeshService")
@@ -195,8 +207,8 @@ def _read_file(file: Path) -> _File:
     return _File(name, folder, documents, problems)
 
 
-def _check_file(file: _File) -> tuple[list[Source], list[str]]:
-    """Returns the objects of a file and its problems."""
+def _check_file(file: _File) -> tuple[list[Source], list[tuple[int, str]]]:
+    """Returns the objects of a file, and its problems with their lines."""
     catalog = load_catalog()
     lines = [(p.line, problem_line(file.name, p)) for p in file.problems]
     sources = []
@@ -213,7 +225,11 @@ def _check_file(file: _File) -> tuple[list[Source], list[str]]:
                 policy=found if isinstance(found, FlowMeshCachePolicy) else None,
             )
         )
-    return sources, [line for _, line in sorted(lines)]
+    return sources, lines
+
+
+def _has_inputs(value: Any) -> bool:
+    return isinstance(value, dict) and value.get("kind") in _WITH_INPUTS
 
 
 def read_object_of(
@@ -233,7 +249,7 @@ def read_object_of(
     found = item.object
     wrong = [code.named(p) for p in check_loaded(item, catalog, check_call=stage_problems)]
     wrong += map(document.locate, code.problems)
-    if isinstance(found, FlowMeshWorkflow | FlowMeshService):
+    if _has_inputs(value):
         wrong += [document.locate(p) for p in missing_files(value, folder)]
     return found, wrong
 

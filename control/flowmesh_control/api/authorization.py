@@ -273,7 +273,7 @@ class Authorizer:
                 return replace(call, uid=uid, namespace=namespace)
             raise _forbidden(route, call, namespace)
         raise NotFoundError(
-            f"there is no run {name!r}", where="runs", remedy="`fmesh status` lists the runs"
+            f"there is no run {name!r}", where="runs", remedy="`fmesh status --all` lists the runs"
         )
 
     async def _may(self, route: Route, call: AuthorizedRequest, namespace: str) -> bool:

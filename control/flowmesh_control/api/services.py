@@ -23,9 +23,9 @@ from flowmesh_control.api.authorization import (
 )
 from flowmesh_control.api.request_body import body_of, decode_body, read_body
 from flowmesh_control.api.request_recorder import Logging
-from flowmesh_control.api.responses import json_response
+from flowmesh_control.api.responses import flag, json_response
 from flowmesh_control.auth.users import NamespaceLabels, Resource, Verb
-from flowmesh_control.errors import ConflictError
+from flowmesh_control.errors import ConflictError, ForbiddenError
 from flowmesh_control.quotas.rates import RequestRate
 from flowmesh_control.serving.registry import ServiceRegistry
 from flowmesh_control.serving.replica_planner import ReplicaPlanner
@@ -120,10 +120,17 @@ class ServiceHandlers:
         return json_response(self._planner.status(service))
 
     async def list(self, call: AuthorizedRequest) -> web.Response:
-        """``GET /v1/services?namespace=`` → :class:`ServiceList`."""
-        found = [s for s in self._registry.all() if s.namespace == call.namespace]
-        statuses = tuple(self._planner.status(s) for s in sorted(found, key=lambda s: s.name))
-        return json_response(ServiceList(statuses))
+        """``GET /v1/services?namespace=`` → :class:`ServiceList`.
+
+        With ``?all_namespaces=1`` who may list services in all namespaces gets all.
+        """
+        found = self._registry.all()
+        if not flag(call.request, "all_namespaces"):
+            found = [s for s in found if s.namespace == call.namespace]
+        elif not await call.users.may(call.user, Verb.LIST, Resource.SERVICES, ""):
+            raise _not_in_all(call)
+        found.sort(key=lambda s: (s.name, s.namespace))
+        return json_response(ServiceList(tuple(self._planner.status(s) for s in found)))
 
     async def show(self, call: AuthorizedRequest) -> web.Response:
         """``GET /v1/services/{name}?namespace=`` → its status."""
@@ -194,3 +201,11 @@ class ServiceHandlers:
                 where="services",
                 remedy="`kubectl apply -f FILE` sets one, `kubectl delete fms NAME` deletes one",
             )
+
+
+def _not_in_all(call: AuthorizedRequest) -> ForbiddenError:
+    return ForbiddenError(
+        f"user {call.user.name!r} may not list {Resource.SERVICES} in all namespaces",
+        where="?all_namespaces=",
+        remedy="name one namespace with ?namespace=, or ask an administrator",
+    )

@@ -122,7 +122,7 @@ class ServiceRegistry:
             raise NotFoundError(
                 f"there is no service {name!r} in namespace {namespace}",
                 where="services",
-                remedy="GET /v1/services lists those of a namespace",
+                remedy="GET /v1/services?namespace= lists those of another namespace",
             )
         return found
 

@@ -16,7 +16,7 @@ from flowmesh_core.errors import IdentityError, SpecError
 from flowmesh_core.graph.compile_context import CompileContext, Keys
 from flowmesh_core.graph.component_inputs import adapter_edges, loaded_edges
 from flowmesh_core.graph.component_plan import ComponentPlan, resources_of
-from flowmesh_core.graph.engine_stages import CheckCall
+from flowmesh_core.graph.engine_stages import CheckCall, Report
 from flowmesh_core.graph.external import read_inputs
 from flowmesh_core.graph.limits import Limits
 from flowmesh_core.graph.parameters import TENSOR_PARALLEL
@@ -86,7 +86,7 @@ def compile_service(
     read_inputs(scope)
     read_outputs(scope, spec.inputs)
     refuse_config_maps(scope, spec.inputs)
-    graph = compile_stages(spec, scope.report, check_call)
+    graph = compile_stages(spec, _report_beside_unknown_engines(scope, spec), check_call)
     hosts = component_hosts(metadata.namespace, spec)
     components = tuple(
         _component(scope, name, one)
@@ -103,6 +103,26 @@ def compile_service(
     model = spec.openai.model if spec.openai is not None else metadata.name
     loaded = tuple(c for c in components if c is not None)
     return ServicePlan(imports, loaded, model, graph, _arrivals(spec))
+
+
+def _report_beside_unknown_engines(scope: CompileContext, spec: ServiceSpec) -> Report:
+    """Returns a report that leaves out what only follows from an engine that is not known."""
+    engines = {name: one.uses for name, one in spec.components.items() if one.python is None}
+    unknown = {name for name, uses in engines.items() if scope.catalog.newest(uses) is None}
+    following: set[Keys] = {
+        ("spec", "stages", index, field)
+        for index, stage in enumerate(spec.stages)
+        if stage.component in unknown
+        for field in ("component", "stream")
+    }
+    if unknown and not spec.stages:
+        following |= {("spec", "slo", name) for name in ("ttft", "tpot")}
+
+    def report(keys: Keys, message: str) -> None:
+        if keys not in following:
+            scope.report(keys, message)
+
+    return report
 
 
 def _arrivals(spec: ServiceSpec) -> ExpectedArrivals | None:

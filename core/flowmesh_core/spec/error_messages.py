@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from types import NoneType
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -133,7 +133,11 @@ def _names(model: type[BaseModel], keys: tuple[Key, ...]) -> Iterable[str]:
 def _purpose(model: type[BaseModel], keys: tuple[Key, ...]) -> str:
     inner = _model_at(model, keys[:-1])
     for name, info in (inner.model_fields if inner else {}).items():
-        if (info.alias or name) == keys[-1] and info.description:
+        if (info.alias or name) != keys[-1]:
+            continue
+        if get_origin(info.annotation) is Literal and len(only := get_args(info.annotation)) == 1:
+            return f": {only[0]}"
+        if info.description:
             return f": {info.description[:1].lower()}{info.description[1:].rstrip('.')}"
     return ""
 

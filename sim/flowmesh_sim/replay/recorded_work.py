@@ -8,6 +8,7 @@ executed takes no time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from flowmesh_api.v1.enums import Phase
 from flowmesh_api.v1.trace import AttemptRecord, EngineRecord, PartRecord, RecordedRun, StepRecord
 from flowmesh_core.catalog.catalog import Catalog
 from flowmesh_core.catalog.contract import EngineContract, Param, ParamType, Port, PortKind
@@ -288,11 +289,25 @@ def require_known(work: RecordedWork) -> None:
     """Refuses a recording without an executed action.
 
     Raises:
-        FlowMeshError: the recording is of an older release, or has only cache hits.
+        FlowMeshError: says of its runs why they cannot be replayed.
     """
     if not work.made:
+        reasons = dict.fromkeys(map(why_left_out, work.runs))
         raise FlowMeshError(
-            "none of its attempts has a worker",
+            f"no run in it can be replayed: {'; '.join(reasons)}",
             where="trace",
-            remedy="trace runs of this release that are not only cache hits",
+            remedy="trace runs of this release in which an attempt had a result",
         )
+
+
+def why_left_out(run: RecordedRun) -> str:
+    """Returns why nothing of a run can be replayed, where no action of it is known."""
+    if any(a.outcome in MADE for a in run.attempts):
+        return "none of its attempts has a worker, as an older release recorded it"
+    if run.parts and all(part.hit for part in run.parts):
+        return "it had only cache hits"
+    if run.phase == Phase.SUCCEEDED:
+        return "it succeeded without an action"
+    ended = "was cancelled" if run.phase == Phase.CANCELLED else "failed"
+    missing = "a result" if any(a.worker for a in run.attempts) else "a worker"
+    return f"it {ended} before any attempt had {missing}"

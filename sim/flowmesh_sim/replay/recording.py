@@ -170,7 +170,7 @@ def read_recording(path: Path) -> Recording:
             reason = f"line {number} is not a line of a trace: {e}"
             raise SpecError([Problem(str(path), reason)]) from e
     if not found or not isinstance(found[0][1], Head) or found[0][1].version != VERSION:
-        reason = f"is not a trace of version {VERSION}; `fmesh trace RUN -o FILE` writes one"
+        reason = f"is not a trace of version {VERSION}; `fmesh trace RUN --out FILE` writes one"
         raise SpecError([Problem(str(path), reason)])
     return Recording(tuple(_gathered(found)))
 

@@ -4,7 +4,7 @@ The shipped machine and scheduler run them in virtual time (``recorded_work``, `
 on the recorded workers or on given pools. Called by ``fmesh replay`` and by the calibration.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +24,12 @@ from flowmesh_sim.control.fabric import SimulatedFabric
 from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.models.download_rates import UNLIMITED
 from flowmesh_sim.replay.recorded_pace import RecordedDurations
-from flowmesh_sim.replay.recorded_work import RecordedWork, RecordedWorkModel, require_known
+from flowmesh_sim.replay.recorded_work import (
+    RecordedWork,
+    RecordedWorkModel,
+    require_known,
+    why_left_out,
+)
 from flowmesh_sim.replay.recording import Recording
 from flowmesh_sim.run.measurements import SimulationResult, spread
 from flowmesh_sim.run.simulation import Simulation
@@ -98,6 +103,8 @@ class Replayed:
     Attributes:
         unknown: the number of cache hits that no recorded run executed.
         result: all measurements of the simulation.
+        left_out: why runs without a recorded action are not among the totals, by their number in
+            the order of submission, from 1.
     """
 
     policy: str
@@ -105,6 +112,7 @@ class Replayed:
     replayed: ReplayTotals
     unknown: int
     result: SimulationResult
+    left_out: dict[int, str] = field(default_factory=dict)
 
 
 class _Load:
@@ -190,9 +198,9 @@ def replay(
     )
     simulation.loads.append(_Load(simulation.fabric, work, spec.sharing))
     result = simulation.run()
-    return Replayed(
-        spec.policy, recorded_figures(work), _simulated(work, result), work.unknown, result
-    )
+    left_out = {n: why_left_out(r) for n, r in enumerate(work.runs, 1) if not r.parts}
+    figures = recorded_figures(work), _simulated(work, result)
+    return Replayed(spec.policy, *figures, work.unknown, result, left_out)
 
 
 def _scenario(work: RecordedWork, spec: ReplaySpec) -> Scenario:

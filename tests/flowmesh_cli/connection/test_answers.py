@@ -53,10 +53,11 @@ def test_an_answer_as_expected_is_decoded() -> None:
 
 
 def test_a_remedy_names_the_command_in_place_of_the_route() -> None:
-    refusal = ErrorResponse(404, "no service 'x'", "services", "GET /v1/services lists those here")
+    remedy = "GET /v1/services?namespace= lists those"
+    refusal = ErrorResponse(404, "no service 'x'", "services", remedy)
     error = Answering(b"").refused(refusal)
     assert isinstance(error, CliError)
-    assert error.remedy == "`fmesh services list` lists those here"
+    assert error.remedy == "`fmesh services list -n NAMESPACE` lists those"
 
 
 def test_a_fabric_of_another_release_is_named_with_both_versions() -> None:

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from flowmesh_api.v1.problems import Problem
 from flowmesh_cli.errors import CliError
 from flowmesh_cli.local.router import Endpoint
 from flowmesh_cli.verbs.call import request_of
 from flowmesh_cli.verbs.service_adapters import OPTION
+from flowmesh_cli.verbs.service_document import refused_model
 from flowmesh_cli.verbs.service_offers import ServeOptions, ServiceOffer, offers_of
+from flowmesh_core.errors import SpecError
 
 MODEL = "smollm2-135m-instruct"
 
@@ -67,6 +70,16 @@ def test_what_is_no_adapter_is_refused_before_anything_starts(
     with pytest.raises(CliError, match=text) as refused:
         offer_of(*adapters, models=tuple(models))
     assert refused.value.where == OPTION
+
+
+def test_a_refusal_of_the_fabric_names_the_option_and_what_to_write() -> None:
+    offer = offer_of("x=nix/adapter")
+    assert offer.model == MODEL
+    message = "there is no run 'nix' in namespace default"
+    problem = Problem("spec.inputs.adapter-x.output", message)
+    error = refused_model(offer.model, SpecError([problem]))
+    assert (error.where, error.message) == (OPTION, message)
+    assert "WORKFLOW/OUTPUT of a run that has succeeded" in error.remedy
 
 
 def test_embeddings_have_no_adapters() -> None:

@@ -122,6 +122,58 @@ def test_a_file_whose_content_does_not_match_its_extension_is_reported_with_its_
     assert "spec.inputs.q.dataset: q.jsonl, line 2: not JSON" in line
 
 
+def test_a_wrong_row_is_listed_beside_mistakes_of_the_workflow(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text('{"question": "1+1"}\nno rows\n')
+    inputs = {"q": {"dataset": "./q.jsonl"}, "other": {"dataset": "./none.jsonl"}}
+    file = workflow(tmp_path, inputs, **{"with": {"query": "selec * from rows"}})
+    lines = wrong(file, kubernetes=False)
+    assert [line.split(": ")[1] for line in lines] == [
+        "spec.inputs.q.dataset",
+        "spec.inputs.other.dataset",
+        "spec.steps[0].with.query",
+    ]
+    assert "q.jsonl, line 2: not JSON" in lines[0]
+
+
+def test_a_wrong_row_is_listed_beside_mistakes_of_another_file(tmp_path: Path) -> None:
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "q.jsonl").write_text("[]")
+    (tmp_path / "rows" / "q.jsonl").write_text("no rows")
+    inputs = {"q": {"dataset": "./q.jsonl"}}
+    files = [workflow(tmp_path / "rows", inputs), workflow(tmp_path, inputs, uses="data.sq")]
+    with pytest.raises(FilesError) as caught:
+        read_sources(WorkflowSelection(files, None, None))
+    assert [line.partition(":")[0] for line in caught.value.lines] == [
+        *[str(files[0])],
+        *[str(files[1])] * 2,
+    ]
+
+
+def test_a_missing_file_is_listed_where_the_steps_cannot_be_read(tmp_path: Path) -> None:
+    file = workflow(tmp_path, {"q": {"dataset": "./none.jsonl"}})
+    document = json.loads(file.read_text())
+    del document["apiVersion"]
+    document["spec"]["step"] = document["spec"].pop("steps")
+    file.write_text(json.dumps(document))
+    found = " ".join(wrong(file, kubernetes=False))
+    for problem in ("apiVersion: is required", "spec.step:", "spec.inputs.q.dataset:"):
+        assert problem in found
+
+
+def test_the_rows_of_a_service_are_checked(tmp_path: Path) -> None:
+    service = (EXAMPLES / "services" / "ask-docs.yaml").read_text()
+    assert "{output: build-index/vectors, follow: true}" in service
+    file = tmp_path / "ask.yaml"
+    file.write_text(
+        service.replace("{output: build-index/vectors, follow: true}", "{dataset: ./docs.jsonl}")
+    )
+    code = (EXAMPLES / "services" / "rerank.py").read_text()
+    (tmp_path / "rerank.py").write_text(code)
+    (tmp_path / "docs.jsonl").write_text("no rows")
+    [line] = wrong(file, kubernetes=False)
+    assert "docs.jsonl, line 1: not JSON" in line
+
+
 def test_an_input_is_replaced_by_a_file_of_this_folder_or_an_output_of_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -97,6 +97,7 @@ async def test_a_run_is_deleted_once_and_another_time_it_does_not_exist() -> Non
         assert (await delete(there, uid))[0] == 200
         status, told = await delete(there, uid)
         assert (status, told["error"]["message"]) == (404, f"there is no run {uid!r}")
+        assert told["error"]["remedy"] == "`fmesh status --all` lists the runs"
 
 
 async def test_a_run_that_has_not_ended_is_refused_with_the_remedy() -> None:

@@ -453,6 +453,21 @@ async def test_services_are_listed_by_namespace(found: Place) -> None:
         assert [s.name for s in listed.services] == names
 
 
+async def test_services_of_all_namespaces_are_listed_by_name(found: Place) -> None:
+    api = Api(found)
+    for name, namespace in (("b", "team-b"), ("a", "team-b"), ("b", "team-a")):
+        document = service(name)
+        document["metadata"]["namespace"] = namespace
+        await api.apply(document)
+    data = await api.call("GET", "/v1/services?all_namespaces=1")
+    listed = msgspec.json.decode(data, type=ServiceList)
+    assert [(s.name, s.namespace) for s in listed.services] == [
+        ("a", "team-b"),
+        ("b", "team-a"),
+        ("b", "team-b"),
+    ]
+
+
 async def test_every_replica_has_a_reason(found: Place, folder: Path) -> None:
     api, _, one = await serving(found, folder)
     path = "/v1/services/ask/why?namespace=team-a"

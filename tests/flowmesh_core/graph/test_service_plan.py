@@ -8,6 +8,7 @@ from tests.flowmesh_core.catalog.built_in import builtin_catalog
 from flowmesh_core.errors import SpecError
 from flowmesh_core.graph.plan import StepSource
 from flowmesh_core.graph.service_plan import ServicePlan, compile_service
+from flowmesh_core.openai.stage_check import stage_problems
 from flowmesh_core.serving.router_entry import router_entry
 from flowmesh_core.spec.service import FlowMeshService
 
@@ -125,3 +126,22 @@ def test_targets_of_tokens_are_of_a_service_whose_engine_generates(
     entry = router_entry(service, None)
     assert entry.ttft_s == (1.5 if "ttft" in slo else 0.0)
     assert entry.tpot_s == (0.05 if "tpot" in slo else 0.0)
+
+
+def test_an_engine_that_is_not_known_is_one_problem() -> None:
+    stage = {"name": "say", "component": "llm", "stream": True, "with": {"prompt": "Hi"}}
+    staged = {"stages": [stage], "reply": {"text": "say.completion"}}
+    for more in ({"slo": {"ttft": "1s", "tpot": "50ms"}}, staged):
+        document = {
+            "apiVersion": "flowmesh.dev/v1alpha1",
+            "kind": "FlowMeshService",
+            "metadata": {"name": "ask", "namespace": "team-a"},
+            "spec": {
+                "inputs": {"base": {"model": "smollm2-135m-instruct"}},
+                "components": {"llm": {"uses": "llm.generat", "inputs": {"model": "inputs.base"}}},
+                **more,
+            },
+        }
+        with pytest.raises(SpecError) as raised:
+            compile_service(FlowMeshService.model_validate(document), CATALOG, None, stage_problems)
+        assert [p.path for p in raised.value.problems] == ["spec.components.llm.uses"]

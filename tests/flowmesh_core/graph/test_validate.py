@@ -61,6 +61,14 @@ spec:
     ]
 
 
+def test_a_missing_version_of_the_api_is_named_with_its_value() -> None:
+    text = (
+        "kind: FlowMeshWorkflow\nmetadata: {name: x}\nspec: {steps: [{name: a, uses: test.noop}]}"
+    )
+    (problem,) = check_text(text, builtin_catalog())
+    assert (problem.path, problem.message) == ("apiVersion", "is required: flowmesh.dev/v1alpha1")
+
+
 def test_a_mistake_in_one_document_does_not_hide_those_of_another() -> None:
     one = (
         "apiVersion: flowmesh.dev/v1alpha1\nkind: FlowMeshWorkflow\nmetadata: {name: x}\n"
@@ -96,6 +104,15 @@ def test_every_address_that_an_example_recommends_is_valid(
         f"spec: {{inputs: {{x: {{{kind}: '{address}'}}}}, steps: [{{name: a, uses: test.noop}}]}}\n"
     )
     assert check_text(text, builtin_catalog()) == [], page
+
+
+def test_the_page_of_the_examples_names_those_that_cannot_be_validated_alone() -> None:
+    folder = ROOT / "examples"
+    claim = (folder / "README.md").read_text().split("without running it (")[1].partition(")")[0]
+    for path in folder.rglob("*.yaml"):
+        name = path.relative_to(folder).as_posix()
+        is_named = f"`{name}`" in claim or f"`{name.partition('/')[0]}/`" in claim
+        assert is_named is (path not in EXAMPLES), name
 
 
 def test_the_examples_recommend_addresses_of_models_and_data_sets() -> None:

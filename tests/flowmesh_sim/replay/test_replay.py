@@ -161,12 +161,27 @@ def test_attempts_that_fit_no_pool_and_unreplayable_runs_are_refused() -> None:
         replayed(CHAIN, pools=pools)
     with pytest.raises(FlowMeshError, match="none of its attempts has a worker"):
         replayed(run("r", attempt("a", 0, "x", signature="")))
+    nothing = run("r", phase="Cancelled")
+    with pytest.raises(FlowMeshError, match="it was cancelled before any attempt had a worker"):
+        replayed(nothing)
+    failed = run("r", attempt("a", 0, "x", outcome="crashed"), phase="Failed", parts=())
+    with pytest.raises(FlowMeshError, match="worker; it failed before any attempt had a result"):
+        replayed(nothing, failed)
+    hits = (PartRecord("a", 0, "x", "published", "gone", 1),)
+    with pytest.raises(FlowMeshError, match="it had only cache hits"):
+        replayed(run("r", parts=hits))
     with pytest.raises(FlowMeshError, match="has not ended"):
         replayed(replace(CHAIN, phase="Running"))
     with pytest.raises(FlowMeshError, match="is not known to the simulator"):
         replayed(run("r", attempt("a", 0, "x", device_class="abacus")))
     with pytest.raises(SpecError):
         replay_of({"polices": "fifo"})
+
+
+def test_a_run_without_a_recorded_action_is_left_out_with_the_reason() -> None:
+    done = replayed(CHAIN, run("run-2", phase="Cancelled", created_s=1001.0))
+    assert done.recorded.runs == done.replayed.runs == 1
+    assert done.left_out == {2: "it was cancelled before any attempt had a worker"}
 
 
 def test_concurrent_attempts_are_not_counted_as_slow() -> None:
