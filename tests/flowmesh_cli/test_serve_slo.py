@@ -98,7 +98,7 @@ def test_a_target_as_a_multiple_is_measured_and_reaches_the_router(folder: Path)
         request_id = asked(folder, "ask").headers["X-Flowmesh-Request"]
         until(lambda: "rank: waited" in fmesh("why", request_id, cwd=folder).stdout)
         top = fmesh("services", "top", cwd=folder).stdout.splitlines()
-        assert top[1].split()[:2] == ["ask", "Ready"]
+        assert top[1].split()[:3] == ["default", "ask", "Ready"]
         forgotten = fmesh("why", "f" * 24, cwd=folder)
         assert forgotten.returncode == ExitCode.NOT_FOUND
         assert "is forgotten" in forgotten.stderr

@@ -44,11 +44,11 @@ def uncollected() -> Iterator[None]:
 
 
 def errors_alive() -> int:
-    return sum(isinstance(one, OpenAiError) for one in gc.get_objects())
+    return sum(issubclass(type(one), OpenAiError) for one in gc.get_objects())
 
 
 def wholes() -> int:
-    return sum(isinstance(one, WholeRequest | _Invocation) for one in gc.get_objects())
+    return sum(issubclass(type(one), (WholeRequest, _Invocation)) for one in gc.get_objects())
 
 
 async def cancelled(stack: Stack, data: bytes) -> int:
