@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
@@ -192,6 +192,12 @@ class Played:
             self.begin(call_id)
 
 
+_LATER_FIRST = [("as", 0, 0)] * 4 + [("bs", 0, 0)]
+_ENDS = [("", 0, 0)] * 6
+
+
+@example(3, [*_LATER_FIRST, ("as", 0, 1), *_ENDS])
+@example(3, [*_LATER_FIRST, ("as", 0, -1), *_ENDS])
 @given(
     st.integers(1, 3),
     st.lists(
