@@ -234,7 +234,7 @@ class ProcessorTime:
         within_s: float,
         passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> StepResults:
-        """See ``StepRunner``."""
+        """See ``CodeRunner``."""
         del within_s, passed
         return await self._timed(lambda: self._code.step(component, members))
 
@@ -259,7 +259,7 @@ class HostService:
         components = (LoadedCode("model", CODE, function, BATCH_MAX),)
         runner = ProcessorTime(components)
         self._slo_ms = round(latency_s * 1000)
-        self.host = ComponentBatches(components, runner, REFUSE, lambda: None, runner)
+        self.host = ComponentBatches(components, runner, REFUSE, lambda: None)
         self._asked = 0
 
     async def ask(self, seed: int, steps: int) -> float:

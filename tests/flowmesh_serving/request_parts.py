@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from tests.flowmesh_worker.batch_runner import BatchRunner
 
 from flowmesh_core.protocol.serving import UseGraph
 from flowmesh_core.stages.service_graph import LoadedGraph
@@ -20,7 +21,7 @@ DELAY_S = (0.0002, 0.004)
 BATCH_S = (0.002, 0.02)
 
 
-class SerialCode:
+class SerialCode(BatchRunner):
     """Runs batches one after the other, as the thread of ``TrustedCode`` does, in virtual time."""
 
     def __init__(self, code: ComponentCode, rng: random.Random) -> None:
@@ -57,9 +58,6 @@ class SerialCode:
             self._to_forget += keys
         else:
             self.code.forget(keys)
-
-    async def close(self) -> None:
-        """See ``CodeRunner``."""
 
 
 class Wire:

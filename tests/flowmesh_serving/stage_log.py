@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.flowmesh_serving.request_parts import RouterEnd, SerialCode, Wire
 from tests.flowmesh_serving.request_world import RequestWorld, Worker
+from tests.flowmesh_worker.batch_runner import BatchRunner
 from tests.virtual_time import VirtualTime
 
 from flowmesh_core.openai.errors import OpenAiError
@@ -336,7 +337,7 @@ class RecordedCode(SerialCode):
         return results
 
 
-class ReplayedCode:
+class ReplayedCode(BatchRunner):
     """Runs nothing: a batch ends when the log says so."""
 
     def __init__(self) -> None:
@@ -351,11 +352,6 @@ class ReplayedCode:
         self.batches.append((loop.time(), component, tuple(calls), within_s))
         self.running = loop.create_future()
         return await self.running
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        del keys
-
-    async def close(self) -> None: ...
 
 
 async def replayed_batches(log: BatchLog, components: Any) -> list[Batch]:

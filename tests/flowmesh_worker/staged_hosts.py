@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tests.flowmesh_worker.batch_runner import BatchRunner
+
 from flowmesh_core.protocol.serving import ComponentCall
 from flowmesh_core.serving.profile import BatchProfile
 from flowmesh_core.stages.stage_timing import UNTIMED, StageTiming
@@ -34,7 +36,7 @@ class RanBatch(NamedTuple):
 
 
 @dataclass
-class CurveRunner:
+class CurveRunner(BatchRunner):
     """Runs batches for as long as the curves say, and keeps a log of them."""
 
     curves: Mapping[str, Curve]
@@ -54,12 +56,6 @@ class CurveRunner:
         members = tuple(call.body.decode() for call in calls)
         self.log.append(RanBatch(component, began_s, loop.time(), members))
         return [CallResult(ResultKind.OK, b"1") for _ in calls]
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        del keys
-
-    async def close(self) -> None:
-        pass
 
 
 def new_host(

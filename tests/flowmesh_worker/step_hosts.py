@@ -198,7 +198,7 @@ class PlayedProcess:
 
 def host_of(process: PlayedProcess, on_late: str = "demote") -> ComponentBatches:
     """Returns the host of a process."""
-    return ComponentBatches(process.components, process, on_late, lambda: None, process)
+    return ComponentBatches(process.components, process, on_late, lambda: None)
 
 
 def call_of(

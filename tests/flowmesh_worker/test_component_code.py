@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.flowmesh_worker.batch_runner import BatchRunner
 from tests.virtual_time import in_virtual_time
 
 from flowmesh_core.protocol.serving import ComponentCall, StoredInput
@@ -250,7 +251,7 @@ async def test_late_calls_are_refused_or_served_behind_others() -> None:
     await demoting.close()
 
 
-class OneAtATime:
+class OneAtATime(BatchRunner):
     """Runs a batch when the test says so."""
 
     def __init__(self, code: ComponentCode) -> None:
@@ -272,9 +273,6 @@ class OneAtATime:
 
     def forget(self, keys: tuple[str, ...]) -> None:
         self.code.forget(keys)
-
-    async def close(self) -> None:
-        pass
 
 
 async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() -> None:
@@ -305,7 +303,7 @@ async def test_a_call_that_is_cancelled_as_its_batch_forms_leaves_no_result() ->
     assert list(runner.code._stored) == ["first"]
 
 
-class TimedRunner:
+class TimedRunner(BatchRunner):
     """Runs a batch in as long as the test says."""
 
     def __init__(self, *took_s: float) -> None:
@@ -314,12 +312,6 @@ class TimedRunner:
     async def run(self, _: str, calls: Sequence[Any], *__: Any) -> list[CallResult]:
         await asyncio.sleep(self.took_s.pop(0) if self.took_s else 0.005)
         return [CallResult(ResultKind.OK, b"{}") for _ in calls]
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 @in_virtual_time

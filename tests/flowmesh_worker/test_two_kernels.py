@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from tests.flowmesh_worker.batch_runner import BatchRunner
 from tests.virtual_time import in_virtual_time
 
 from flowmesh_core.protocol.serving import ComponentCall
@@ -51,7 +52,7 @@ Seconds = dict[tuple[str, bytes], float]
 
 
 @dataclass
-class KernelRunner:
+class KernelRunner(BatchRunner):
     """Runs kernels on a share of the core; a call that was measured takes as long again."""
 
     seconds: Seconds
@@ -70,12 +71,6 @@ class KernelRunner:
         self.seconds[component, call.body] = took_s
         await asyncio.sleep(took_s / self.share)
         return [CallResult(ResultKind.OK, b"1")]
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        del keys
-
-    async def close(self) -> None:
-        pass
 
 
 Arrivals = dict[str, list[float]]

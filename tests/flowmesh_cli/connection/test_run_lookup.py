@@ -1,4 +1,4 @@
-"""What is said of a name that no run has."""
+"""The error for a name that no run has."""
 
 from typing import Any
 

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from flowmesh_core.errors import ProtocolError
 from flowmesh_core.protocol.serving import VALUE_BYTES_MAX, PassedValue
@@ -10,6 +11,7 @@ from flowmesh_worker.ipc.shared_value import SharedValue
 
 StageBytes = SharedValue | bytes | memoryview
 """A value of a stage, as this process has it."""
+NO_VALUES: Mapping[str, StageBytes] = MappingProxyType({})
 
 
 def size_of(value: StageBytes) -> int:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import msgspec
 
@@ -35,14 +34,13 @@ from flowmesh_core.serving.queue.call_queue import CallAdmission, CallQueue
 from flowmesh_core.serving.queue.step_profile import TOKEN_MARGIN
 from flowmesh_worker.ipc.channel import Channel
 from flowmesh_worker.ipc.descriptor_socket import DescriptorSocket, connect_with_descriptors
-from flowmesh_worker.ipc.passed_values import StageBytes, receive_value, send_value
+from flowmesh_worker.ipc.passed_values import NO_VALUES, StageBytes, receive_value, send_value
 from flowmesh_worker.serving.replica_times import ReplicaTimes
 
 _CONNECT_WITHIN_S = 30.0
 _CONNECT_EVERY_S = 0.02
 _MS = 1000.0
 _SERVER_ERROR = 500
-_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 
 ToCaller = Piece | CallEnded | CallRefused
 HostCall = ServiceCall | ComponentCall
@@ -177,7 +175,7 @@ class InstanceLink:
         self,
         call: HostCall,
         reply: Callable[[ToCaller], None],
-        passed: Mapping[str, StageBytes] = _NOTHING,
+        passed: Mapping[str, StageBytes] = NO_VALUES,
         times: ReplicaTimes | None = None,
         *,
         service: str = "",
@@ -242,7 +240,7 @@ class InstanceLink:
 
     def _run(self, waiting: _Waiting, call: HostCall) -> None:
         """Sends a call with its values; refuses it where these cannot pass now."""
-        passed, waiting.passed = waiting.passed, _NOTHING
+        passed, waiting.passed = waiting.passed, NO_VALUES
         waiting.began_s, waiting.running = self._loop.time(), self.running
         if passed and isinstance(call, ComponentCall) and self._descriptors is not None:
             sent = dict(call.passed)

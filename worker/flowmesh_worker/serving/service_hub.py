@@ -42,7 +42,7 @@ from flowmesh_core.protocol.serving import (
 from flowmesh_core.serving.queue.request_priority import RequestPriority
 from flowmesh_core.stages.stage_timing import StageTiming
 from flowmesh_worker.ipc.hub_frames import AdmitReplica, ReplicaUsage, RouterTls
-from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.passed_values import NO_VALUES, StageBytes
 from flowmesh_worker.serving.instance_link import HostCall, InstanceLink, ToCaller
 from flowmesh_worker.serving.replica_times import ReplicaTimes
 from flowmesh_worker.serving.router_group import UNIX, RouterGroup
@@ -252,7 +252,7 @@ class ServiceHub:
         tenant: str,
         call: HostCall,
         reply: Callable[[ToCaller], None],
-        passed: Mapping[str, StageBytes] = MappingProxyType({}),
+        passed: Mapping[str, StageBytes] = NO_VALUES,
     ) -> str:
         """See ``StageReplicas.start``."""
         replicas: list[_Replica] = []

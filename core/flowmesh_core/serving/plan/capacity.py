@@ -10,7 +10,6 @@ UTILISATION = 0.6
 """The share of the best throughput that is planned with, until a capacity curve says better: with
 uneven arrivals about 1 % of replies are late there, and many more soon above it."""
 
-
 _GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 

@@ -1,4 +1,4 @@
-"""Adapters whose files are damaged, or written by somebody who means harm, are bad input.
+"""Adapters whose files are damaged, or written by an attacker, are bad input.
 
 Any other error would have their replica loaded again and again.
 """

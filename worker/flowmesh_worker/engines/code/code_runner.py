@@ -1,18 +1,20 @@
 """What runs the code of components for their host: the sandbox, or a thread for trusted code."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 from flowmesh_worker.engines.code.component_frames import BatchCall, CallResult, StepMember
 from flowmesh_worker.engines.code.iterating_code import StepResults
 from flowmesh_worker.ipc.passed_values import StageBytes
 
-NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
-
 
 class CodeRunner(Protocol):
-    """Runs batches, one at a time."""
+    """Runs batches, and steps of components that iterate, one at a time."""
+
+    @property
+    def iterating(self) -> tuple[str, ...]:
+        """The names of the components that iterate."""
+        ...
 
     async def run(
         self,
@@ -22,23 +24,6 @@ class CodeRunner(Protocol):
         passed: Sequence[Mapping[str, StageBytes]] = (),
     ) -> list[CallResult]:
         """Returns the results, in order; ``passed`` has values of other hosts, by call."""
-        ...
-
-    def forget(self, keys: tuple[str, ...]) -> None:
-        """Drops results, or states of calls, that are kept."""
-        ...
-
-    async def close(self) -> None:
-        """Ends what runs the code."""
-        ...
-
-
-class StepRunner(Protocol):
-    """Runs steps of components that iterate, one at a time and never beside a batch."""
-
-    @property
-    def iterating(self) -> tuple[str, ...]:
-        """The names of these components."""
         ...
 
     async def step(
@@ -51,26 +36,10 @@ class StepRunner(Protocol):
         """Returns the results, in order; ``passed`` has values of other hosts, by member."""
         ...
 
+    def forget(self, keys: tuple[str, ...]) -> None:
+        """Drops results, or states of calls, that are kept."""
+        ...
 
-class NoSteps:
-    """The steps of a host none of whose components iterates."""
-
-    iterating: tuple[str, ...] = ()
-
-    async def step(
-        self,
-        component: str,
-        members: Sequence[StepMember],
-        within_s: float,
-        passed: Sequence[Mapping[str, StageBytes]] = (),
-    ) -> StepResults:
-        """Is never asked.
-
-        Raises:
-            KeyError: always.
-        """
-        del members, within_s, passed
-        raise KeyError(component)
-
-
-NO_STEPS: StepRunner = NoSteps()
+    async def close(self) -> None:
+        """Ends what runs the code."""
+        ...

@@ -74,7 +74,7 @@ class Component:
         self._runner = await self._started(params, settings)
         on_late = str(params["onLate"])
         self._batches = ComponentBatches(
-            self._components, self._runner, on_late, self._profile_changed, self._runner
+            self._components, self._runner, on_late, self._profile_changed
         )
 
     async def run(self, work: Work, progress: Progress) -> Result:

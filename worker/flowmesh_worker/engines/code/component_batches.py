@@ -20,7 +20,7 @@ from flowmesh_core.serving.queue.batching import form_batch
 from flowmesh_core.serving.queue.finish_order import ReadyBatch, next_batch
 from flowmesh_core.serving.queue.waiting_call import WaitingCall
 from flowmesh_worker.engines.code.chain_results import ChainResult, LateError, QueueFullError
-from flowmesh_worker.engines.code.code_runner import NO_STEPS, NOTHING, CodeRunner, StepRunner
+from flowmesh_worker.engines.code.code_runner import CodeRunner
 from flowmesh_worker.engines.code.component_frames import (
     CallResult,
     LoadedCode,
@@ -29,7 +29,7 @@ from flowmesh_worker.engines.code.component_frames import (
 from flowmesh_worker.engines.code.component_queue import MARGIN_S, ComponentQueue, QueuedCall
 from flowmesh_worker.engines.code.iteration_times import IterationTimes
 from flowmesh_worker.engines.code.step_batches import EndedCall, StepBatches, batch_call
-from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.passed_values import NO_VALUES, StageBytes
 
 BACKGROUND_SHARE = 0.05
 REFUSE, SERVE = "refuse", "serve"
@@ -46,22 +46,20 @@ class ComponentBatches:
         runner: CodeRunner,
         on_late: str,
         on_profile: Callable[[], None],
-        steps: StepRunner = NO_STEPS,
     ) -> None:
         """Starts with empty queues.
 
         Args:
             components: of the host.
-            runner: runs their batches.
+            runner: runs their batches and steps.
             on_late: of the service; see ``OnLate``.
             on_profile: called after each batch, and after each step that has ended a call.
-            steps: runs the steps of those that iterate.
         """
         self._components = {one.name: ComponentQueue(one.batch_max) for one in components}
-        for name in self._components.keys() & set(steps.iterating):
+        for name in self._components.keys() & set(runner.iterating):
             self._components[name].steps = IterationTimes()
         self._runner = runner
-        self._steps = StepBatches(steps)
+        self._steps = StepBatches(runner)
         self._on_late = on_late
         self._on_profile = on_profile
         self._loop = asyncio.get_running_loop()
@@ -75,7 +73,7 @@ class ComponentBatches:
     def call(
         self,
         call: ComponentCall,
-        passed: Mapping[str, StageBytes] = NOTHING,
+        passed: Mapping[str, StageBytes] = NO_VALUES,
         since_s: float | None = None,
     ) -> asyncio.Future[ChainResult]:
         """Begins a call, or a chain of them; where the future is cancelled, it leaves its queue.
@@ -269,7 +267,7 @@ class ComponentBatches:
             ended.result.set_result(ChainResult(ended.call, result, ended.step, ended.times))
             return
         rest, step = ended.rest, ended.step + 1
-        self._queue(rest[0], NOTHING, ended.result, ended.since_s, rest[1:], step, ended.times)
+        self._queue(rest[0], NO_VALUES, ended.result, ended.since_s, rest[1:], step, ended.times)
 
 
 def _fail(component: ComponentQueue, members: Sequence[QueuedCall], error: Exception) -> None:

@@ -7,7 +7,6 @@ under their keys, so that the next component gets the same object.
 import linecache
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -34,14 +33,13 @@ from flowmesh_worker.engines.code.result_values import (
     encode_value,
     error_line,
 )
-from flowmesh_worker.ipc.passed_values import StageBytes
+from flowmesh_worker.ipc.passed_values import NO_VALUES, StageBytes
 from flowmesh_worker.ipc.read_mappings import ReadMappings
 from flowmesh_worker.ipc.shared_value import SharedValue
 
 _FRAMES_MAX = 8
 _inputs = msgspec.json.Decoder(dict)
 _json = msgspec.json.Decoder()
-_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
 Compute = Callable[[list[Any]], Any]
 
 
@@ -96,7 +94,7 @@ class ComponentCode:
         inputs: list[Any] = []
         results: dict[int, CallResult] = {}
         for number, call in enumerate(calls):
-            found = self.read_inputs(call, passed[number] if passed else _NOTHING)
+            found = self.read_inputs(call, passed[number] if passed else NO_VALUES)
             if isinstance(found, CallResult):
                 results[number] = found
             else:

@@ -40,7 +40,6 @@ class CallProgress:
         stepped_s: when its last step ended.
         steps: that it has taken since it began.
         remaining: steps that are left, as its component says; 0 where it does not.
-        restarts: how often it had to begin again.
         is_alone: whether it runs without others, since a step with them has failed.
     """
 
@@ -49,13 +48,11 @@ class CallProgress:
     stepped_s: float = 0.0
     steps: int = 0
     remaining: int = 0
-    restarts: int = 0
     is_alone: bool = False
 
     def restart(self, *, alone: bool) -> None:
         """Forgets its steps."""
         self.state, self.steps, self.remaining = "", 0, 0
-        self.restarts += 1
         self.is_alone |= alone
 
 

@@ -8,7 +8,6 @@ state for each call that has begun.
 import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from flowmesh_core.stages.component_methods import REMAINING
@@ -18,9 +17,7 @@ from flowmesh_worker.engines.code.component_frames import (
     ResultKind,
     StepMember,
 )
-from flowmesh_worker.ipc.passed_values import StageBytes
-
-_NOTHING: Mapping[str, StageBytes] = MappingProxyType({})
+from flowmesh_worker.ipc.passed_values import NO_VALUES, StageBytes
 
 
 class WrongStepError(Exception):
@@ -110,7 +107,7 @@ class IteratingCode:
         results: dict[int, CallResult] = {}
         for number, member in enumerate(members):
             if member.call is not None:
-                inputs = passed[number] if passed else _NOTHING
+                inputs = passed[number] if passed else NO_VALUES
                 failed = self._start(member.state, member.call, inputs, values)
                 if failed is not None:
                     results[number] = failed

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from flowmesh_core.protocol.serving import CallTimes, ComponentCall
-from flowmesh_worker.engines.code.code_runner import NOTHING, StepRunner
+from flowmesh_worker.engines.code.code_runner import CodeRunner
 from flowmesh_worker.engines.code.component_frames import (
     BatchCall,
     CallResult,
@@ -21,6 +21,7 @@ from flowmesh_worker.engines.code.component_frames import (
 )
 from flowmesh_worker.engines.code.component_queue import ComponentQueue, QueuedCall
 from flowmesh_worker.engines.code.iterating_code import StepResults
+from flowmesh_worker.ipc.passed_values import NO_VALUES
 
 
 class EndedCall(NamedTuple):
@@ -39,7 +40,7 @@ class EndedCall(NamedTuple):
 class StepBatches:
     """The steps of one host."""
 
-    def __init__(self, runner: StepRunner) -> None:
+    def __init__(self, runner: CodeRunner) -> None:
         self._runner = runner
         self._numbers = itertools.count(1)
         self._loop = asyncio.get_running_loop()
@@ -54,7 +55,7 @@ class StepBatches:
         """
         began_s = self._loop.time()
         sent = [self._member(one, began_s) for one in members]
-        passed = [one.passed if m.call else NOTHING for one, m in zip(members, sent, strict=True)]
+        passed = [one.passed if m.call else NO_VALUES for one, m in zip(members, sent, strict=True)]
         ran = await self._runner.step(name, sent, within_s, passed)
         ended_s = self._loop.time()
         _record(component, members, ran, ended_s - began_s)

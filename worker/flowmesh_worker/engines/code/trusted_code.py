@@ -59,7 +59,7 @@ class TrustedCode:
 
     @property
     def iterating(self) -> tuple[str, ...]:
-        """See ``StepRunner``."""
+        """See ``CodeRunner``."""
         return self.code.iterating
 
     async def step(
