@@ -1,8 +1,4 @@
-"""Measures the steps of a real engine at several numbers of sequences; prints them as JSON.
-
-The line that is fitted to steps of 1, 4, 16 and 32 sequences predicts those of 8, which are
-measured in turn with them but kept apart; calls with long prompts give it its prompt tokens.
-"""
+"""Measures the steps of a real engine at several numbers of sequences; prints them as JSON."""
 
 import asyncio
 import json
@@ -11,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from flowmesh_core.openai.request import COMPLETIONS
-from flowmesh_core.serving.queue.step_profile import StepProfile
 from flowmesh_worker.engine_api import HostSettings, ServingCall, TreeInput
 from flowmesh_worker.engines.llm.generate import LlmGenerate
 
 _TOKENS = 40
-_ROUNDS = 8
 _SIZES = (1, 4, 16, 32)
-_HELD_OUT = 8
 
 
 async def decode(engine: LlmGenerate, sequences: int) -> None:
@@ -45,23 +38,16 @@ async def main(model: Path, folder: Path) -> dict[str, Any]:
     params = {"dtype": "float32", "batchInvariant": True, "implementation": "vllm"}
     settings = HostSettings((), 2048, 2, params, folder)
     await engine.load({"model": TreeInput("0" * 64, model)}, settings)
-    places = engine._backend.places  # type: ignore[union-attr]
-    profiles = dict.fromkeys(_SIZES, StepProfile()) | {_HELD_OUT: StepProfile()}
-    await decode(engine, 2)
-    for _ in range(_ROUNDS):
-        for size, profile in profiles.items():
-            places.profile = profile
-            await decode(engine, size)
-        places.profile = profiles[1]
-        await prefill(engine)
-    fit = profiles[1].fit()
-    assert fit is not None
-    measured = profiles[_HELD_OUT]._decoding()[-1]
+    profile = engine._backend.places.profile  # type: ignore[union-attr]
+    for size in _SIZES:
+        await decode(engine, size)
+    await prefill(engine)
     await engine.close()
     return {
-        "fit": [fit.base_s, fit.sequence_s, fit.prompt_token_s],
-        "decoding": [(m.sequences, m.seconds, m.steps) for m in profiles[1]._decoding()],
-        "held out": [measured.sequences, measured.seconds, fit.seconds(measured.sequences)],
+        "sizes": _SIZES,
+        "decoding": [(m.sequences, m.steps) for m in profile._decoding()],
+        "prompts": sum(m.prompt_tokens for _, m in profile._weighted()),
+        "fit": profile.fit() is not None,
     }
 
 

@@ -1,4 +1,4 @@
-"""Steps of a real engine: their line, and that no more sequences run than a target allows."""
+"""Steps of a real engine: they are measured, and no more sequences run than a target allows."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from tests.flowmesh_worker.engines.llm.conftest import HERE, program
+
+from flowmesh_core.serving.queue.step_profile import ENOUGH_STEPS
 
 pytestmark = [pytest.mark.slow, pytest.mark.model]
 
@@ -16,18 +18,17 @@ def printed(driver: str, model: Path, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_the_line_of_measured_steps_predicts_a_number_of_sequences_that_it_has_not_seen(
+def test_the_steps_of_an_engine_are_measured_at_the_number_of_sequences_that_ran(
     tiny_model: Path, tmp_path: Path
 ) -> None:
-    """The error is stated: half of the measured time, on a machine that may do other work."""
+    """How well the line predicts is a matter of time: ``make bench-serving-tokens``."""
     found = printed("steps_driver.py", tiny_model, tmp_path)
-    base_s, sequence_s, prompt_token_s = found["fit"]
-    assert sequence_s > 0, found
-    assert prompt_token_s > 0, found
-    assert base_s + sequence_s < base_s + 8 * sequence_s < base_s + 32 * sequence_s
-    sequences, measured_s, predicted_s = found["held out"]
-    assert sequences == 8
-    assert measured_s / 2 < predicted_s < measured_s * 1.5, found
+    for size in found["sizes"]:  # sizes within half an octave share a mean
+        measured = [steps for n, steps in found["decoding"] if size <= n < 1.4 * size]
+        assert sum(measured) >= ENOUGH_STEPS, found
+    assert max(n for n, _ in found["decoding"]) <= max(found["sizes"])
+    assert found["prompts"] > 0
+    assert found["fit"]
 
 
 def test_a_batch_beside_calls_keeps_to_the_limit_and_has_the_same_rows(
