@@ -51,7 +51,7 @@ def _gpu(bandwidth_gb_s: float, efficiency: float, tflops: float, use: float) ->
         step_s_per_sequence=0.055e-3,
         load_bytes_per_s=3e9,  # 8B in bfloat16: 2.7 to 3.6 s cached, 5 to 13 s from a local disk
         process_s=12.0,
-        capture_s=20.0,  # with a warm compile cache
+        capture_s=14.0,  # with a warm compile cache; 20 s where vLLM captures all its 86 graphs
         wake_bytes_per_s=1e10,  # 8B on an A100: 2.2 s (vLLM pull request 48337); half on PCIe 5
     )
 

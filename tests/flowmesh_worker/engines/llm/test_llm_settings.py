@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -65,6 +66,18 @@ def test_each_setting_of_the_pool_is_an_argument_of_vllm() -> None:
     half, usual = arguments('{"gpuMemoryUtilization":0.45}'), arguments()
     assert half["gpu_memory_utilization"] == 0.45
     assert usual["kv_cache_memory_bytes"] - half["kv_cache_memory_bytes"] == 0.45 * 4000 * 1024**2
+
+
+def test_graphs_are_captured_for_few_sizes_up_to_the_largest_batch() -> None:
+    sizes = arguments()["cudagraph_capture_sizes"]
+    assert (sizes[0], sizes[-1], len(sizes)) == (1, 512, 15)
+    assert all(small < large <= 2 * small for small, large in pairwise(sizes))
+    assert arguments('{"maxNumSeqs":20}')["cudagraph_capture_sizes"][-3:] == [24, 32, 40]
+    assert arguments('{"maxNumSeqs":1}')["cudagraph_capture_sizes"] == [1, 2]
+    few_tokens = arguments('{"maxNumSeqs":100,"maxNumBatchedTokens":120}')
+    assert few_tokens["cudagraph_capture_sizes"][-2:] == [96, 120]
+    assert arguments('{"enforceEager":true}')["cudagraph_capture_sizes"] is None
+    assert arguments(on_gpu=False)["cudagraph_capture_sizes"] is None
 
 
 def test_a_step_has_a_token_for_each_sequence() -> None:

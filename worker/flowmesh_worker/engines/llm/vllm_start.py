@@ -15,6 +15,7 @@ from typing import Any
 
 from flowmesh_core.catalog.engine_settings import KV_CACHE_DTYPE, QUANTIZATION
 from flowmesh_worker.engines.llm.adapters import MAX_RANK
+from flowmesh_worker.engines.llm.cuda_graphs import graph_sizes
 from flowmesh_worker.engines.llm.sampling_draws import use_in_core
 from flowmesh_worker.engines.llm.step_watch import count_in_core
 from flowmesh_worker.engines.llm.vllm_sizes import VllmSizes, cuts_prompts
@@ -86,6 +87,8 @@ def engine_arguments(
     on_gpu = bool(fields["devices"])
     in_core = not on_gpu and fields["tensor_parallel"] == 1
     share = pool.gpu_memory_utilization if on_gpu else None
+    eager = not on_gpu or bool(pool.enforce_eager)
+    graphs = None if eager else graph_sizes(sizes.sequences, sizes.batched_tokens)
     return {
         "model": str(facts.path),
         "dtype": dtype,
@@ -96,7 +99,8 @@ def engine_arguments(
         "tensor_parallel_size": fields["tensor_parallel"],
         "scheduling_policy": "priority",
         "enable_chunked_prefill": cuts_prompts(pool, gpu=on_gpu),
-        "enforce_eager": not on_gpu or bool(pool.enforce_eager),
+        "enforce_eager": eager,
+        "cudagraph_capture_sizes": graphs,
         "trust_remote_code": False,
         "disable_log_stats": True,
         "load_format": "safetensors",
