@@ -37,7 +37,7 @@ def test_a_standby_takes_over_from_a_killed_leader_and_detects_deletions_made_me
     objects.apply(objects.workflow("kept", sleep("a", 8)), objects.workflow("gone", sleep("a", 60)))
     objects.until("kept", phase="Running", counts=objects.counts(running=1))
     gone = objects.uid("gone")
-    until(lambda: "True" == objects.condition("gone", "Accepted").get("status"), "gone is accepted")
+    until(lambda: objects.condition("gone", "Accepted").get("status") == "True", "gone is accepted")
     fabric.end("b")  # so that nobody sees the deletion
     fabric.end("a", signal.SIGKILL)
     objects.server.kubectl("delete", "fmw", "gone", "-n", objects.namespace)

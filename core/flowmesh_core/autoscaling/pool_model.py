@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
-from flowmesh_core.autoscaling.settings import SCALE_DOWN_S
+from flowmesh_core.autoscaling.settings import DISPLACED_SHARE, SCALE_DOWN_S
 from flowmesh_core.costmodel import Rate
 from flowmesh_core.fleet.pool_declaration import PoolDeclaration
 from flowmesh_core.fleet.ready import WorkSize
@@ -81,6 +81,7 @@ class MemoryPacking:
 
     Attributes:
         worth: by worker, what it is worth to keep its instances open, in nano-dollars an hour.
+            Those of a further worker would otherwise displace others when they return.
         needed: whether open steps need one of them.
     """
 
@@ -109,16 +110,16 @@ class MemoryPacking:
 
     def take(self, mib: int, worth: float = 0.0, *, needed: bool = False) -> None:
         """Packs an instance, into a further worker if it must and there may be one."""
-        for n, free in enumerate(self._free):
-            if free >= mib:
-                self._free[n] -= mib
-                self.worth[n] += worth
-                self.needed[n] |= needed
-                return
-        if len(self._free) < self._most:
-            self._free.append(max(0, self._size - mib))
-            self.worth.append(worth)
-            self.needed.append(needed)
+        found = next((n for n, free in enumerate(self._free) if free >= mib), len(self._free))
+        if found == self._most:
+            return
+        if found == len(self._free):
+            self._free.append(self._size)
+            self.worth.append(0.0)
+            self.needed.append(False)
+        self._free[found] = max(0, self._free[found] - mib)
+        self.worth[found] += worth * (1.0 + DISPLACED_SHARE) if found else worth
+        self.needed[found] |= needed
 
 
 @dataclass(frozen=True, slots=True)

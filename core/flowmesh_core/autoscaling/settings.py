@@ -25,6 +25,9 @@ DEMAND_GAP_MIN_S = 1.0
 """Seconds between actions of a signature, at least, for its demand. Tuned (ADR 87)."""
 SETTLED_SHARE = 0.5
 """Share of a group's engines open in a pool that makes it their pool. Tuned (ADR 87)."""
+DISPLACED_SHARE = 0.5
+"""How much of another engine's restart comes with that of one that has no worker: it takes the
+memory of one that is as likely as not to be needed before it. Tuned (ADR 87)."""
 SCALE_DOWN_S = 30.0
 """Seconds for which fewer workers must have been enough, where a pool does not say. Tuned (ADR 87).
 """

@@ -307,31 +307,34 @@ class Instances:
         )
 
     def _free_memory_ahead(self, spec: PrewarmSpec, needed: Collection[Digest]) -> None:
+        """Frees memory before there is work for it; nothing that is asleep is closed for that."""
         spared = {*self.prewarmed, *needed}
         idle = [i for i in self._closable() if i.signature not in spared]
-        self._free_idle_memory(sorted(idle, key=lambda i: i.last_used_s), spec, spared)
+        self._free_idle_memory(sorted(idle, key=lambda i: i.last_used_s), spec, closes_asleep=False)
 
     def _free_idle_memory(
         self,
         idle: list[Instance],
         wanted: Assignment | PrewarmSpec,
-        spared: Collection[Digest] = (),
+        *,
+        closes_asleep: bool = True,
     ) -> bool:
         """Has the first of the instances sleep or close that must, so that work gets memory.
 
         Args:
             idle: those that may, the first to go first.
             wanted: what needs the memory.
-            spared: signatures of which none that is asleep is closed.
+            closes_asleep: whether instances that are asleep may be closed, or closed in place of
+                falling asleep, where that alone frees enough.
 
         Returns:
             Whether one does.
         """
         key = _key(wanted)
         needed = self._needed([(i, self.sleeping.asleep(i)) for i in idle], wanted)
-        if not needed and self._frees():
-            asleep = [i for i in self.sleeping.oldest_first() if i.signature not in spared]
-            closed = [*(i for i in asleep if i.key != key), *idle]
+        if not needed and closes_asleep and self._frees():
+            asleep = [i for i in self.sleeping.oldest_first() if i.key != key]
+            closed = [*asleep, *idle]
             needed = self._needed([(i, None) for i in closed], wanted) or self._own(wanted, closed)
         if needed:
             self._retire(needed[0], key)

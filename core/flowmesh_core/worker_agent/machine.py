@@ -95,7 +95,7 @@ class WorkerAgent:
             self._out,
             facts,
             self.memory,
-            reserves=not settings.devices,
+            on_cpu=not settings.devices,
             number=lambda: next(self.state.numbers),
         )
         self.instances = Instances(

@@ -1,11 +1,13 @@
 """Standby hosts: hosts that have imported an engine's libraries and loaded nothing yet.
 
 There is one for each preload that work needed within ``IDLE_S``, once the control plane has sent a
-prewarm list: such a worker serves many workflows, and another engine of that kind is likely. They
-start one at a time, and only while no engine loads and no attempt waits for memory: those need
-processors and memory more. A new engine instance takes a standby host, ready or not; the next one
-is started once that engine has loaded. On a CPU worker a standby host reserves memory, and is
-killed as soon as an engine instance needs that memory.
+prewarm list: such a worker serves many workflows, and another engine of that kind is likely. A new
+engine instance takes a standby host, ready or not.
+
+On a worker with devices the next standby host is started at once. On a CPU worker engines compute
+on the processors and the memory that standby hosts use. There they start one at a time, and only
+while no engine loads and no attempt waits for memory. They reserve memory, and are killed as soon
+as an engine instance needs it.
 """
 
 from collections import Counter
@@ -57,7 +59,7 @@ class StandbyHosts:
         facts: EngineFacts,
         memory: MemoryBudget,
         *,
-        reserves: bool,
+        on_cpu: bool,
         number: Callable[[], int],
     ) -> None:
         """Starts none before :meth:`allow`.
@@ -66,13 +68,13 @@ class StandbyHosts:
             out: for instructions.
             facts: what engines import.
             memory: shared with engine instances.
-            reserves: whether standby hosts use the memory that engines reserve.
+            on_cpu: whether engines compute on the CPU, so that standby hosts take from them.
             number: gives each host its id.
         """
         self._out = out
         self._facts = facts
         self._memory = memory
-        self._reserves = reserves
+        self._on_cpu = on_cpu
         self._number = number
         self._allowed = False
         self._requested: dict[str, Preload] = {}
@@ -113,19 +115,21 @@ class StandbyHosts:
             self._stop(name)
 
     def advance(self, *, busy: bool) -> None:
-        """Starts the next host if it may be started now.
+        """Starts the hosts that may be started now.
 
         Args:
             busy: whether an engine loads, or an attempt waits for memory to load one.
         """
-        if not self._allowed or busy or not self._requested:
-            return
-        if any(host.state is StandbyState.IMPORTING for host in self.hosts.values()):
+        if not self._allowed or (self._on_cpu and busy):
             return
         for name in reversed(self._requested):
+            if self._on_cpu and self._imports():
+                return
             if name not in self.hosts and name not in self._failed:
                 self._start(self._requested[name])
-                return
+
+    def _imports(self) -> bool:
+        return any(host.state is StandbyState.IMPORTING for host in self.hosts.values())
 
     def ready(self, host_id: int) -> None:
         """Records that a host has imported its libraries; a second report changes nothing."""
@@ -164,7 +168,7 @@ class StandbyHosts:
 
     def _start(self, preload: Preload) -> None:
         reservation = None
-        if self._reserves:
+        if self._on_cpu:
             reservation = self._memory.reserve(preload.memory_mib, 0)
             if reservation is None:
                 return

@@ -155,10 +155,19 @@ class WorkModel:
         weights = self._weights(a, "model")
         return 0 if weights is None else weights.size_bytes
 
-    def sleep_s(self, size: int) -> tuple[float, float]:
-        """Returns the seconds until an engine with weights of this size sleeps, and is awake."""
+    def sleep_s(self, size: int, *, again: bool) -> float:
+        """Returns the seconds until an engine sleeps.
+
+        Args:
+            size: bytes of its weights.
+            again: whether it has slept before, so that its host memory is pinned.
+        """
         s = self.sleep
-        return s.message_s + size / s.sleep_bytes_per_s, s.message_s + size / s.wake_bytes_per_s
+        return float(s.message_s + size / (s.wake_bytes_per_s if again else s.sleep_bytes_per_s))
+
+    def wake_s(self, size: int) -> float:
+        """Returns the seconds until an engine with weights of this size is awake."""
+        return float(self.sleep.message_s + size / self.sleep.wake_bytes_per_s)
 
     def load_s(self, a: Assignment, size: int, device: Device) -> float:
         """Returns the seconds to load this many bytes, including the process's start."""

@@ -72,6 +72,7 @@ class SimInstance:
         loaded: components in its memory.
         asleep_mib: host memory that it takes while it is asleep; 0 if it cannot sleep.
         weights_bytes: of its model.
+        has_slept: whether it has ever been asleep.
         batch: the jobs that run; ``running`` has them by attempt id.
     """
 
@@ -109,6 +110,7 @@ class SimInstance:
         self.capacity = capacity
         self.loaded: tuple[Digest, ...] = ()
         self.asleep_mib = self.weights_bytes = 0
+        self.has_slept = False
         self.state = InstanceState.STARTING
         memory_mib = self.memory_mib * max(1, len(self.on))
         self.batch = Batch(owner.engine, device, model, memory_mib, self._finished)
@@ -158,6 +160,7 @@ class SimInstance:
 
     def _asleep(self) -> None:
         self.state = InstanceState.ASLEEP
+        self.has_slept = True
         self._owner.changed()
         self._owner.post(HostAsleep(self.id))
 

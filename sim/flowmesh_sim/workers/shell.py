@@ -70,8 +70,8 @@ class SimShell:
             i.DropAttempt: lambda x: transfers.drop(x.assignment.attempt_id),
             i.StartHost: self._start_host,
             i.CloseHost: self._on_host(self._close_host),
-            i.SleepHost: self._on_host(lambda host, x: host.sleep(self._sleep_s(host)[0])),
-            i.WakeHost: self._on_host(lambda host, x: host.wake(self._sleep_s(host)[1])),
+            i.SleepHost: self._on_host(self._sleep),
+            i.WakeHost: self._on_host(self._wake),
             i.KillHost: self._on_host(lambda host, x: host.exit()),
             i.RunAttempt: self._on_host(self._run_attempt),
             i.CancelAttempt: self._on_host(lambda host, x: host.cancel(x.attempt_id)),
@@ -184,9 +184,12 @@ class SimShell:
             failure = FailureReport(FailureKind.OUT_OF_MEMORY.value, message)
             host.refuse(duties.refused_s * slow, failure)
 
-    def _sleep_s(self, host: SimInstance) -> tuple[float, float]:
-        sleep_s, wake_s = self._context.duties.sleep_s(host.weights_bytes)
-        return sleep_s * self._worker.slow, wake_s * self._worker.slow
+    def _sleep(self, host: SimInstance, _: i.SleepHost) -> None:
+        sleep_s = self._context.duties.sleep_s(host.weights_bytes, again=host.has_slept)
+        host.sleep(sleep_s * self._worker.slow)
+
+    def _wake(self, host: SimInstance, _: i.WakeHost) -> None:
+        host.wake(self._context.duties.wake_s(host.weights_bytes) * self._worker.slow)
 
     def _close_host(self, host: SimInstance, instruction: i.CloseHost) -> None:
         host.close(min(instruction.within_s, self._context.unload_s[0 if host.loaded else 1]))

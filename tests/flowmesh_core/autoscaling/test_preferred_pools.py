@@ -4,7 +4,7 @@ import pytest
 from tests.flowmesh_core.placement.builders import action, digest, lane, signature, snapshot, worker
 
 from flowmesh_core.autoscaling.backlog import signal_of
-from flowmesh_core.autoscaling.pool_model import PoolView
+from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView
 from flowmesh_core.autoscaling.prewarm_plan import prewarm_plan
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.demand import SignatureDemand
@@ -106,3 +106,23 @@ def test_draining_workers_and_workers_of_other_pools_prewarm_no_engine():
     leaving = worker("a", pool="rtx", memory_mib=24_000, draining=True)
     elsewhere = worker("b", pool="h100", memory_mib=80_000)
     assert prewarm_plan([leaving, elsewhere], warm, home) == {}
+
+
+def test_a_further_worker_is_kept_for_half_as_much_again_as_its_engines_save():
+    """Without it they would take the memory of others, which must then be brought back too."""
+    two_fit, price = pool("rtx", "nvidia-4090", 40_000, 1.0), GB
+    packing = MemoryPacking(two_fit)
+    for mib, worth in ((20_000, price), (20_000, 0.0), (20_000, 0.7 * price)):
+        packing.take(mib, worth)
+    assert (packing.workers, packing.retained) == (2, 2)
+    assert packing.worth == [price, pytest.approx(1.05 * price)]
+    packing = MemoryPacking(two_fit)
+    packing.take(20_000, 0.7 * price)
+    assert packing.retained == 0, "the first worker's engines displace none"
+
+
+def test_what_fits_no_worker_that_a_pool_may_have_is_left_out():
+    packing = MemoryPacking(pool("rtx", "nvidia-4090", 40_000, 1.0, maximum=1))
+    packing.take(30_000, 1.0)
+    packing.take(20_000, 1.0, needed=True)
+    assert (packing.worth, packing.needed) == ([1.0], [False])

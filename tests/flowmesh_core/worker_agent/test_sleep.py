@@ -256,6 +256,19 @@ def test_a_prewarm_wakes_an_instance_once_there_is_memory() -> None:
     assert states(worker) == {"a": "ready", "b": "asleep"}
 
 
+def test_a_prewarm_closes_no_instance_that_is_asleep() -> None:
+    """What it leaves on the device is in the way, but there is no work yet."""
+    worker = gpu()
+    opened(worker, "a", "b")
+    listed = (
+        prewarm("b.on-device", memory_mib=LARGE_MIB),
+        prewarm("x.on-device", memory_mib=GPU_MIB - LARGE_MIB - DEVICE_MIB + 1),
+    )
+    worker.desire(prewarm=listed)
+    settle(worker)
+    assert states(worker) == {"a": "asleep", "b": "ready"}
+
+
 # -- failures ------------------------------------------------------------------------------------
 
 

@@ -44,7 +44,7 @@ def test_a_worker_without_a_prewarm_list_starts_no_standby_host() -> None:
     assert standby_ids(worker) == []
 
 
-def test_one_standby_host_imports_at_a_time() -> None:
+def test_on_a_cpu_one_standby_host_imports_at_a_time() -> None:
     worker = worker_of()
     worker.open_idle("vllm.a", "trl.a")
     assert list(worker.agent.standby.hosts) == ["vLLM"]
@@ -52,7 +52,7 @@ def test_one_standby_host_imports_at_a_time() -> None:
     assert list(worker.agent.standby.hosts) == ["vLLM", "TRL"]
 
 
-def test_no_standby_host_starts_while_an_engine_loads_or_an_attempt_waits_for_memory() -> None:
+def test_on_a_cpu_none_starts_while_an_engine_loads_or_an_attempt_waits_for_memory() -> None:
     worker = worker_of()
     worker.desire(assign=(assignment("1", "vllm.a", memory_mib=700),))
     worker.post(e.InputsReady("1"))
@@ -88,6 +88,15 @@ def test_on_devices_a_standby_host_reserves_no_memory() -> None:
     worker.open_idle("vllm.on-device")
     assert len(standby_ids(worker)) == 1
     assert worker.agent.memory.free_mib == (1000, (600,))
+
+
+def test_on_devices_standby_hosts_import_at_once_also_while_engines_load() -> None:
+    worker = worker_of(devices=1, device_mib=1000)
+    for attempt_id, engine in (("1", "vllm.on-device"), ("2", "trl.on-device")):
+        worker.desire(assign=(assignment(attempt_id, engine),))
+        worker.post(e.InputsReady(attempt_id))
+    assert worker.loaded() == []
+    assert set(worker.agent.standby.hosts) == {"vLLM", "TRL"}
 
 
 def test_a_standby_host_that_no_work_needs_for_ten_minutes_is_stopped() -> None:

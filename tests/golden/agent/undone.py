@@ -43,6 +43,20 @@ def _replace(owner: object, name: str, method: Callable[..., Any]) -> None:
     vars(owner)[name] = method
 
 
+def _one_standby_at_a_time(agent: WorkerAgent) -> None:
+    standby = agent.standby
+
+    def advance(*, busy: bool) -> None:
+        if not standby._allowed or busy or standby._imports():
+            return
+        for name in reversed(standby._requested):
+            if name not in standby.hosts and name not in standby._failed:
+                standby._start(standby._requested[name])
+                return
+
+    _replace(standby, "advance", advance)
+
+
 def _standby_first(agent: WorkerAgent) -> None:
     standby, advance = agent.standby, agent.standby.advance
 
@@ -224,6 +238,12 @@ def _never_retry(agent: WorkerAgent) -> None:
 
 
 UNDONE: dict[str, Undone] = {
+    "standby hosts import at once on devices": Undone(
+        "Where engines compute on devices, standby hosts start whatever else starts or waits. The "
+        "old agent started one at a time, and none while an engine loaded.",
+        "On a worker with devices a standby host reserves nothing",
+        _one_standby_at_a_time,
+    ),
     "standby hosts come last": Undone(
         "A standby host is started after attempts and prewarms have been placed. The old agent "
         "started one the moment work asked for its preload, and often gave it to that same work.",
