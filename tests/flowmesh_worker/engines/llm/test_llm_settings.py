@@ -1,5 +1,6 @@
 """spec.llm of a pool: what becomes of it in the arguments of vLLM."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
@@ -167,3 +168,12 @@ def test_an_engine_decodes_as_many_sequences_at_once_as_the_pool_allows(
     assert bounded["max_num_seqs"] == 2 < usual["max_num_seqs"]
     rows = [answer["batches"][0][0]["rows"] for answer in (usual, bounded)]
     assert rows[0] == rows[1]  # the settings are no part of a result
+
+
+@pytest.mark.slow
+def test_vllm_knows_every_argument_of_an_engine_on_devices() -> None:
+    fields = (
+        "from vllm.engine.arg_utils import AsyncEngineArgs as a; print(*a.__dataclass_fields__)"
+    )
+    known = subprocess.run([sys.executable, "-c", fields], capture_output=True, check=True).stdout
+    assert arguments(ALL).keys() <= set(known.decode().split())
