@@ -102,8 +102,13 @@ class _RequestBatch:
         self._expected = sum(r.sampling.max_tokens for r in requests.values())
 
     async def all(self) -> dict[Key, Completion]:
-        """Runs all requests; the first failure cancels the others and is raised unchanged."""
-        tasks = {k: asyncio.create_task(self._one(r)) for k, r in self._requests.items()}
+        """Runs all requests; the first failure cancels the others and is raised unchanged.
+
+        Prompts that begin alike come one after the other, so that a small cache still has their
+        beginning (ADR 99).
+        """
+        ordered = sorted(self._requests.items(), key=lambda request: request[1].token_ids)
+        tasks = {key: asyncio.create_task(self._one(request)) for key, request in ordered}
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
         finally:
