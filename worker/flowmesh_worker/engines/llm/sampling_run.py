@@ -107,7 +107,7 @@ class _RequestBatch:
         Prompts that begin alike come one after the other, so that a small cache still has their
         beginning (ADR 99).
         """
-        ordered = sorted(self._requests.items(), key=lambda request: request[1].token_ids)
+        ordered = sorted(self._requests.items(), key=lambda pair: list(pair[1].token_ids))
         tasks = {key: asyncio.create_task(self._one(request)) for key, request in ordered}
         try:
             return dict(zip(tasks, await asyncio.gather(*tasks.values()), strict=True))
