@@ -67,10 +67,11 @@ def up() -> Path:
     start(node.kubelet(STATE, config, access / f"{node.NAME}.kubeconfig"))
     start(["kube-proxy", f"--config={node.write_proxy(STATE, access / 'proxy.kubeconfig')}"])
     kubectl("apply", "--filename=-", given=network_policies.manifests())
-    start(network_policies.kube_router(access / "network-policies.kubeconfig"))
     kubectl("apply", "--filename=-", given=dns.manifests())
     start(dns.coredns(dns.write_dns(STATE, access / "dns.kubeconfig")))
     until(_node_ready, "kubelet")
+    # It ends where its node is not known yet.
+    start(network_policies.kube_router(access / "network-policies.kubeconfig"))
     until(_names_resolve, "coredns")
     until(network_policies.enforces, network_policies.PROGRAM)
     until(lambda: kubectl("get", "serviceaccount", "default", ok=False) != "", "controllers")
