@@ -2,9 +2,12 @@
 
 import importlib
 
+import pytest
+
 from flowmesh_sim.models.work_model import SLEEPING_ENGINES
 from flowmesh_sim.run.simulation import Simulation
 from flowmesh_sim.scenario import scenario_of
+from flowmesh_sim.workers.instance import SimInstance
 from flowmesh_worker.engines.registry import installed_engines
 
 
@@ -36,9 +39,19 @@ def test_a_switch_back_to_a_model_takes_a_wake_in_place_of_a_start() -> None:
     assert found.makespan_s < without.makespan_s - 5.0
 
 
-def test_only_the_first_sleep_pins_host_memory() -> None:
+def test_only_the_first_sleep_pins_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    took_s: dict[SimInstance, list[float]] = {}
+    sleep = SimInstance.sleep
+
+    def recorded(instance: SimInstance, sleep_s: float) -> None:
+        took_s.setdefault(instance, []).append(sleep_s)
+        sleep(instance, sleep_s)
+
+    monkeypatch.setattr(SimInstance, "sleep", recorded)
     simulation = turns()
-    duties = simulation.duties
-    gigabytes = 16 * 10**9
-    assert duties.sleep_s(gigabytes, again=False) > 10.0
-    assert duties.sleep_s(gigabytes, again=True) == duties.wake_s(gigabytes) < 2.0
+    simulation.run()
+    often = [(instance, s) for instance, s in took_s.items() if len(s) > 1]
+    assert often
+    for instance, (first_s, *later_s) in often:
+        assert set(later_s) == {simulation.duties.wake_s(instance.weights_bytes)}
+        assert first_s > 4 * later_s[0]
