@@ -1,6 +1,7 @@
 """The prewarm plan: a preferred pool's engines, divided among its workers."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.snapshot import WorkerView
@@ -16,22 +17,70 @@ def prewarm_plan(
     asleep, or to the one with the most free memory; one that fits no worker is left out. A worker
     that takes no work gets none.
 
+    Where several actions share an instance while other workers of the pool have nothing to do,
+    these load further instances, up to one for each action: they are paid for in any case.
+
     Args:
         workers: the connected ones.
         warm: signatures in demand.
         homes: signature → pool (``backlog.CapacitySignal.homes``).
     """
-    found: dict[str, list[Digest]] = {w.name: [] for w in workers if not w.draining}
-    free_mib = {w.name: w.shape.device_memory_mib * w.shape.devices for w in workers}
+    able = [w for w in workers if not w.draining]
+    found: dict[str, list[Digest]] = {w.name: [] for w in able}
+    free_mib = {w.name: w.shape.device_memory_mib * w.shape.devices for w in able}
     for one in sorted(warm, key=lambda one: (one.gap_s, one.info.signature)):
         signature, mib = one.info.signature, one.info.requirement.memory_mib
-        able = [
+        fitting = [
             (signature in w.instances, signature in w.asleep, free_mib[w.name], w.name)
-            for w in workers
-            if w.name in found and w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
+            for w in able
+            if w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
         ]
-        if able:
-            *_, name = max(able)
+        if fitting:
+            *_, name = max(fitting)
             free_mib[name] -= mib
             found[name].append(signature)
+    _add_instances(found, free_mib, able, warm, homes)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}
+
+
+def _add_instances(
+    found: dict[str, list[Digest]],
+    free_mib: Mapping[str, int],
+    workers: Sequence[WorkerView],
+    warm: Sequence[SignatureDemand],
+    homes: Mapping[Digest, str],
+) -> None:
+    """Lists further instances of shared engines on workers that have nothing to do.
+
+    Workers and engines are gone through in the order of their names, whatever is shared most: a
+    list that changed with every action would end the fetches that it has begun.
+    """
+    mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
+    lacking = _instances_lacking(workers, mib.keys() & homes.keys())
+    if not lacking:
+        return
+    for worker in workers:
+        if worker.replicas or any(i.assigned for i in worker.instances.values()):
+            continue
+        here = {*found[worker.name], *worker.instances}
+        free = free_mib[worker.name]
+        free -= sum(mib.get(s, 0) for s in here.difference(found[worker.name]))
+        for signature in sorted(lacking):
+            is_home = homes[signature] == worker.shape.pool
+            if is_home and signature not in here and mib[signature] <= free:
+                found[worker.name].append(signature)
+                free -= mib[signature]
+                lacking[signature] -= 1
+        lacking = +lacking
+
+
+def _instances_lacking(
+    workers: Sequence[WorkerView], signatures: Collection[Digest]
+) -> Counter[Digest]:
+    """Returns by signature how many of its actions have no instance to themselves."""
+    found = Counter[Digest]()
+    for worker in workers:
+        for signature, instance in worker.instances.items():
+            if signature in signatures:
+                found[signature] += instance.assigned - 1
+    return +found

@@ -1,5 +1,7 @@
 """Which pool and which worker an engine in demand is open on."""
 
+from dataclasses import replace
+
 import pytest
 from tests.flowmesh_core.placement.builders import action, digest, lane, signature, snapshot, worker
 
@@ -99,6 +101,82 @@ def test_every_engine_is_prewarmed_on_one_worker_of_its_preferred_pool_with_free
     assert prewarm_plan([a, b], warm, home) == {"b": (digest("y"),), "a": (digest("x"),)}
     has = worker("a", lane(other), pool="rtx", memory_mib=24_000)
     assert prewarm_plan([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
+
+
+def shared(info, assigned: int, name: str = "a"):
+    return worker(name, lane(info, assigned=assigned), pool="h100", memory_mib=80_000)
+
+
+def idle(name: str, *lanes, **more):
+    return worker(name, *lanes, **{"pool": "h100", "memory_mib": 80_000, **more})
+
+
+def test_idle_workers_load_instances_of_a_shared_engine_up_to_one_for_each_action():
+    info = model("m")
+    plan = prewarm_plan(
+        [shared(info, 3), idle("b"), idle("c"), idle("d")], [asked(info)], {digest("m"): "h100"}
+    )
+    assert plan == {"a": (digest("m"),), "b": (digest("m"),), "c": (digest("m"),)}
+    loading = idle("b", lane(info, assigned=0, load_remaining_s=20.0))
+    plan = prewarm_plan(
+        [shared(info, 3), loading, idle("c"), idle("d")], [asked(info)], {digest("m"): "h100"}
+    )
+    assert "c" in plan
+    assert "d" not in plan, "the one that loads is the second action's"
+
+
+def test_an_engine_that_one_action_uses_is_loaded_once():
+    info = model("m")
+    plan = prewarm_plan([shared(info, 1), idle("b")], [asked(info)], {digest("m"): "h100"})
+    assert plan == {"a": (digest("m"),)}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"draining": True}, id="draining"),
+        pytest.param({"pool": "rtx"}, id="another pool"),
+        pytest.param({"memory_mib": 10_000}, id="too small"),
+    ],
+)
+def test_a_further_instance_is_only_loaded_where_it_could_take_work(other):
+    info = model("m")
+    plan = prewarm_plan([shared(info, 3), idle("b", **other)], [asked(info)], {digest("m"): "h100"})
+    assert plan == {"a": (digest("m"),)}
+
+
+def test_a_worker_with_replicas_of_services_loads_no_further_instance():
+    info = model("m")
+    serves = replace(idle("b"), replicas=1)
+    plan = prewarm_plan([shared(info, 3), serves], [asked(info)], {digest("m"): "h100"})
+    assert plan == {"a": (digest("m"),)}
+
+
+def test_a_worker_that_works_loads_no_further_instance():
+    info, another = model("m"), model("n")
+    busy = idle("b", lane(another, assigned=1))
+    warm, home = [asked(info), asked(another)], {digest("m"): "h100", digest("n"): "h100"}
+    assert prewarm_plan([shared(info, 3), busy], warm, home)["b"] == (digest("n"),)
+
+
+def test_a_further_instance_takes_no_memory_of_an_open_engine_in_demand():
+    info, another = model("m", 40), model("n", 40)
+    has = idle("b", lane(another, assigned=0))
+    warm, home = [asked(info), asked(another)], {digest("m"): "h100", digest("n"): "h100"}
+    plan = prewarm_plan([shared(info, 3), has, idle("c")], warm, home)
+    assert plan == {"a": (digest("m"),), "b": (digest("n"),), "c": (digest("m"),)}
+
+
+def test_a_list_of_further_instances_stays_when_another_engine_is_shared_more():
+    one, other = model("m", 40), model("n", 40)
+    warm, home = [asked(one), asked(other)], {digest("m"): "h100", digest("n"): "h100"}
+
+    def further(of_one: int, of_other: int):
+        workers = [shared(one, of_one), shared(other, of_other, "b"), idle("c"), idle("d")]
+        plan = prewarm_plan(workers, warm, home)
+        return plan["c"], plan["d"]
+
+    assert further(5, 3) == further(3, 5) == ((digest("m"),), (digest("m"),))
 
 
 def test_draining_workers_and_workers_of_other_pools_prewarm_no_engine():
