@@ -149,14 +149,28 @@ def test_a_machine_that_cannot_run_a_cluster_is_refused_at_once(capability: str,
     assert "docker run --privileged" in done.stderr
 
 
-def test_a_disk_that_is_too_small_is_reported_before_anything_is_built(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("made", "need"),
+    [
+        ((), "16 the first time"),
+        (("bin/.kubernetes",), "8 the first time"),
+        (("bin/.kubernetes", "images"), "5 the first time"),
+        (("bin/.kubernetes", "images", "stock/books"), "3: make room"),
+    ],
+)
+def test_a_disk_without_room_for_what_is_not_made_yet_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: tuple[str, ...], need: str
 ) -> None:
-    usage = namedtuple("usage", "total used free")(100 << 30, 97 << 30, 3 << 30)
+    usage = namedtuple("usage", "total used free")(100 << 30, 98 << 30, 2 << 30)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "SYSTEM", {"sh": "dash"})
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(ToolsError, match=r"has 3 GiB free; a cluster needs (4|10)"):
+    for name in ("BINS", "IMAGES", "STOCK"):
+        folder = getattr(prerequisites, name).name
+        monkeypatch.setattr(prerequisites, name, tmp_path / folder)
+    for part in made:
+        (tmp_path / part).mkdir(parents=True)
+    with pytest.raises(ToolsError, match=rf"has 2 GiB free; a cluster needs {need}"):
         prerequisites.check_machine()
 
 
