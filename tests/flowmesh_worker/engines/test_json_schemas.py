@@ -1,7 +1,6 @@
 """Texts that satisfy a JSON schema, and the limits of a check."""
 
 import json
-import time
 from typing import Any
 
 import pytest
@@ -113,10 +112,8 @@ def test_a_pattern_of_very_many_parts_is_refused_and_others_count_for_each_chara
     with pytest.raises(AttemptError, match="has 120,004 parts"):
         JsonSchema({"pattern": "(a?){500}" * 60}, WHERE).problem_of_text('"a"')
     many = JsonSchema({"allOf": [{"pattern": "(a?){500}" * 9}] * 2000}, WHERE)
-    began_s = time.process_time()
     with pytest.raises(AttemptError, match="takes more than"):
         many.problem_of_text(json.dumps("a" * 2000))
-    assert time.process_time() - began_s < 10
     assert JsonSchema({"pattern": "^.{1,1000}$"}, WHERE).problem_of_text(f'"{"x" * 900}"') == ""
 
 
