@@ -161,10 +161,10 @@ def test_a_worker_that_works_loads_no_further_instance():
 
 def test_a_further_instance_takes_no_memory_of_an_open_engine_in_demand():
     info, another = model("m", 40), model("n", 40)
-    has = idle("b", lane(another, assigned=0))
+    has = [idle(name, lane(another, assigned=0)) for name in "bc"]
     warm, home = [asked(info), asked(another)], {digest("m"): "h100", digest("n"): "h100"}
-    plan = prewarm_plan([shared(info, 3), has, idle("c")], warm, home)
-    assert plan == {"a": (digest("m"),), "b": (digest("n"),), "c": (digest("m"),)}
+    plan = prewarm_plan([shared(info, 3), *has, idle("d")], warm, home)
+    assert plan == {"a": (digest("m"),), "c": (digest("n"),), "d": (digest("m"),)}
 
 
 def test_a_list_of_further_instances_stays_when_another_engine_is_shared_more():
