@@ -152,7 +152,7 @@ def test_a_machine_that_cannot_run_a_cluster_is_refused_at_once(capability: str,
 @pytest.mark.parametrize(
     ("made", "need"),
     [
-        ((), "16 the first time"),
+        ((), "10 the first time"),
         (("bin/.kubernetes",), "8 the first time"),
         (("bin/.kubernetes", "images"), "5 the first time"),
         (("bin/.kubernetes", "images", "stock/books"), "3: make room"),
