@@ -2,8 +2,15 @@
 
 import pytest
 
+from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE
 from flowmesh_sim.kernel.constants import read_constants
 from flowmesh_sim.models.devices import HardwareCatalog
+from flowmesh_worker.engines.llm.cuda_graphs import graph_sizes
+from flowmesh_worker.engines.llm.vllm_sizes import (
+    BATCHED_TOKENS_GPU,
+    SEQUENCES_CPU,
+    SEQUENCES_GPU,
+)
 
 HARDWARE = HardwareCatalog(read_constants())
 LARGE = HARDWARE.models["llama-3.1-8b"]
@@ -53,3 +60,21 @@ def test_serving_draws_more_with_the_batch_and_never_more_than_the_card() -> Non
     assert draws == sorted(draws)
     assert draws[1] == pytest.approx(0.69 * 700, rel=0.03)
     assert draws[-1] <= 700
+
+
+def test_engines_decode_as_many_sequences_at_once_as_workers_and_the_scheduler_say() -> None:
+    for name, most in (("h100", SEQUENCES_GPU), ("4090", SEQUENCES_GPU), ("cpu", SEQUENCES_CPU)):
+        assert HARDWARE.devices[name].sequences_max == most
+    assert SEQUENCES_GPU == SEQUENCES_AT_ONCE
+
+
+def test_a_batch_is_computed_at_the_next_size_for_which_workers_capture_graphs() -> None:
+    device = HARDWARE.devices["4090"]
+    own_s = device.serving.step_s_per_sequence
+    for batch in (97, 129, 200, 256):
+        sizes = graph_sizes(SEQUENCES_GPU, BATCHED_TOKENS_GPU)
+        captured = next(size for size in sizes if size >= batch)
+        more_s = (captured - batch) * own_s
+        assert device.decode_step_s(LARGE, captured, 1) == pytest.approx(
+            device.decode_step_s(LARGE, batch, 1) + more_s
+        ), batch

@@ -7,7 +7,7 @@ the share of the peak that engines reach. ``kernel/constants.yaml`` has the sour
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import log2
+from math import floor, log2
 from typing import Any
 
 from flowmesh_sim.kernel.constants import Constants
@@ -72,6 +72,12 @@ class Device:
         """The price of an hour, in nano-dollars."""
         return round(float(self.facts.price_usd_h) * NANO)
 
+    @property
+    def sequences_max(self) -> float:
+        """Sequences that an engine decodes side by side; more wait."""
+        most = self.serving.sequences_max if self.accelerator else self.serving.sequences_max_cpu
+        return float(most)
+
     def decode_step_s(self, model: LanguageModel, sequences: float, context: float) -> float:
         """Returns the duration of one decoding step of a batch.
 
@@ -83,7 +89,8 @@ class Device:
         f, m = self.facts, model.facts
         read = m.read_gb * GB + sequences * context * m.kv_bytes
         memory_s = read / (f.decode_share * f.bandwidth_gb_s * GB)
-        compute_s = sequences * 2 * m.matmul_params / (f.prefill_share * f.peak_tflops * 1e12)
+        flops = _padded(sequences) * 2 * m.matmul_params
+        compute_s = flops / (f.prefill_share * f.peak_tflops * 1e12)
         fixed_s = self.serving.step_s + self.serving.step_s_per_sequence * sequences
         return float(max(self.serving.step_floor_s, max(memory_s, compute_s) + fixed_s))
 
@@ -139,6 +146,15 @@ class Device:
     def loading_w(self) -> float:
         """Returns the power while weights are loaded and an engine starts, in watts."""
         return float(self.facts.context_w + self.power.loading_w)
+
+
+def _padded(sequences: float) -> float:
+    """Returns the size of the batch that is computed: the next for which graphs are captured.
+
+    Those are the powers of two and, between them, halfway (ADR 98).
+    """
+    power = 2.0 ** floor(log2(max(1.0, sequences)))
+    return next(size for size in (power, 1.5 * power, 2.0 * power) if size >= sequences)
 
 
 class HardwareCatalog:

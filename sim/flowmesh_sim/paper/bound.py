@@ -219,7 +219,7 @@ def lone_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float
     """Returns the seconds of work alone on a device."""
     if duty.kind != SERVING or model is None:
         return duty.steps
-    at_once = min(duty.sequences, float(device.serving.sequences_max))
+    at_once = min(duty.sequences, device.sequences_max)
     share = at_once / duty.sequences
     step_s = device.decode_step_s(model, at_once, duty.context)
     return duty.steps * (step_s / share + duty.prefill_s)
@@ -233,7 +233,7 @@ def full_s(device: Device, model: LanguageModel | None, duty: WorkItem) -> float
     """
     if duty.kind != SERVING or model is None:
         return duty.steps
-    f, most = device.facts, float(device.serving.sequences_max)
+    f, most = device.facts, device.sequences_max
     read = model.facts.read_gb * GB / most + duty.context * model.facts.kv_bytes
     token_s = read / (f.decode_share * f.bandwidth_gb_s * GB)
     token_s += device.serving.step_s / most + device.serving.step_s_per_sequence

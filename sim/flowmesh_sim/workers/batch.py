@@ -145,7 +145,7 @@ class Batch:
             return 0.0
         context = sum(j.duty.sequences * j.duty.context for j in self.running.values()) / wanted
         cache_tokens = self._device.kv_tokens(self._model, self._memory_mib)
-        most = min(float(self._device.serving.sequences_max), cache_tokens / max(1.0, context))
+        most = min(self._device.sequences_max, cache_tokens / max(1.0, context))
         return min(wanted, max(1.0, most))
 
     def plan(self, share: float, slow: float, watts: float) -> None:
