@@ -1,7 +1,7 @@
 """The prewarm plan: a preferred pool's engines, divided among its workers."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.snapshot import WorkerView
@@ -17,8 +17,9 @@ def prewarm_plan(
     asleep, or to the one with the most free memory; one that fits no worker is left out. A worker
     that takes no work gets none.
 
-    Where several actions share an instance while other workers of the pool have nothing to do,
-    these load further instances, up to one for each action: they are paid for in any case.
+    Workers of the pool that have nothing to do load further instances, which cost nothing more:
+    one for each action that shares an instance, and for each step of a running workflow that will
+    need one.
 
     Args:
         workers: the connected ones.
@@ -50,13 +51,14 @@ def _add_instances(
     warm: Sequence[SignatureDemand],
     homes: Mapping[Digest, str],
 ) -> None:
-    """Lists further instances of shared engines on workers that have nothing to do.
+    """Lists further instances on workers that have nothing to do.
 
-    Workers and engines are gone through in the order of their names, whatever is shared most: a
+    Workers and engines are gone through in the order of their names, not by what is lacking most: a
     list that changed with every action would end the fetches that it has begun.
     """
     mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
-    lacking = _instances_lacking(workers, mib.keys() & homes.keys())
+    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in homes}
+    lacking = _instances_lacking(workers, foreseen)
     if not lacking:
         return
     for worker in workers:
@@ -75,12 +77,12 @@ def _add_instances(
 
 
 def _instances_lacking(
-    workers: Sequence[WorkerView], signatures: Collection[Digest]
+    workers: Sequence[WorkerView], foreseen: Mapping[Digest, int]
 ) -> Counter[Digest]:
-    """Returns by signature how many of its actions have no instance to themselves."""
-    found = Counter[Digest]()
+    """Returns by signature how many actions and foreseen steps have no instance to themselves."""
+    found = Counter(foreseen)
     for worker in workers:
         for signature, instance in worker.instances.items():
-            if signature in signatures:
+            if signature in foreseen:
                 found[signature] += instance.assigned - 1
     return +found

@@ -66,6 +66,7 @@ class SignatureDemand:
         per_s: recent actions a second.
         waiting_runs: runs that wait for one of its actions; one that waits for several of a step
             counts for its share in each.
+        foreseen: open steps of runs that will need it.
     """
 
     info: SignatureInfo
@@ -75,6 +76,7 @@ class SignatureDemand:
     weights: UtilityWeights
     per_s: float = 0.0
     waiting_runs: float = 1.0
+    foreseen: int = 0
 
 
 class DemandTracker:

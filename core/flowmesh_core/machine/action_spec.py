@@ -293,6 +293,11 @@ def _requirement(plan: StepPlan, contract: EngineContract, memory_mib: int) -> R
     )
 
 
+AGENT_TURNS = 3.0
+"""Completions of an agent's row: two calls of tools and an answer. Assumed until attempts teach the
+cost model otherwise, as is that each completion has ``maxTokens``."""
+
+
 def work_of(
     contract: EngineContract,
     params: dict[str, Any],
@@ -300,7 +305,7 @@ def work_of(
     components: tuple[str, ...],
     mixed: tuple[str, ...],
 ) -> WorkSize:
-    """Returns the predicted size of an action: the most rows, samples and ``maxTokens``."""
+    """Returns the predicted size of an action: the most rows, samples, turns and ``maxTokens``."""
     data = [a for name, a in inputs.items() if name not in components and name not in mixed]
     rows = max((a.rows for a in data), default=0) or 1
     input_bytes = sum(a.size_bytes for a in data)
@@ -317,7 +322,8 @@ def work_of(
     samples = float(params.get("samples") or 1)
     sequences = rows * samples
     tokens_in = sequences * max(32.0, input_bytes / BYTES_PER_TOKEN / rows / 8)
-    longest = float(params.get("maxTokens") or 1)
+    turns = min(AGENT_TURNS, float(params.get("maxTurns") or 1))
+    longest = turns * float(params.get("maxTokens") or 1)
     return WorkSize(
         units=tokens_in + sequences * longest,
         tokens_in=tokens_in,

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from flowmesh_core.costmodel import CostKey
 from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.ready_index import ReadyIndex
 from flowmesh_core.fleet.snapshot import InstanceView, SignatureInfo, Snapshot, Tier, WorkerView
@@ -16,6 +17,7 @@ from flowmesh_core.machine.connected_worker import Worker
 from flowmesh_core.machine.model import Action, Attempt
 from flowmesh_core.machine.state import State
 from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
+from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.units import Digest
 
 ANY_MOMENT_S = 0.5
@@ -136,14 +138,13 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
         if instance.state == "closing":
             continue  # new assignments get a new host, of the size that they require
         assigned = by_signature.pop(instance.signature, [])
-        loads = instance.state in ("starting", "loading")
         instances[instance.signature] = _instance_view(
             instance.signature,
             instance.capacity,
             instance.memory_mib,
             assigned,
             now_s,
-            starting=loads,
+            loaded_at_s=_loaded_at_s(state, worker, instance, assigned),
             pinned=instance.signature in pinned,
         )
         reserved += _reserved_mib(assigned, instance.memory_mib, pinned.get(instance.signature, 0))
@@ -156,7 +157,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
             memory,
             assigned,
             now_s,
-            starting=True,
+            loaded_at_s=min(a.starts_s for a in assigned),
             pinned=signature in pinned,
         )
         reserved += _reserved_mib(assigned, memory, pinned.get(signature, 0))
@@ -189,6 +190,24 @@ def _reserved_mib(assigned: list[Attempt], instance_mib: int, pinned_mib: int = 
     return shared_mib + sum(a.memory_mib or instance_mib for a in alone)
 
 
+def _loaded_at_s(
+    state: State, worker: Worker, instance: EngineInstanceState, assigned: list[Attempt]
+) -> float | None:
+    """Returns when an instance is expected to have loaded or woken; None where it has.
+
+    It counts from when its host was first seen to load, whether for an attempt or ahead of work.
+    """
+    if instance.state not in ("starting", "loading"):
+        return None
+    info = state.signatures.get(instance.signature)
+    since_s = worker.loading_since_s.get(instance.signature)
+    if info is None or since_s is None:
+        return min((a.starts_s for a in assigned), default=0.0)
+    size = sum(size for _, size in info.components)
+    predict = state.model.wake_s if instance.load_s else state.model.load_s
+    return since_s + predict(CostKey.of(info), worker.shape.device_class, size)
+
+
 def _instance_view(
     signature: Digest,
     capacity: int,
@@ -196,24 +215,24 @@ def _instance_view(
     assigned: list[Attempt],
     now_s: float,
     *,
-    starting: bool = False,
+    loaded_at_s: float | None = None,
     pinned: bool = False,
 ) -> InstanceView:
-    remaining_s, ready_s, tightest_s, isolated = 0.0, _INF, _INF, False
+    earliest_s = 0.0 if loaded_at_s is None else loaded_at_s
+    remaining_s, tightest_s, isolated = 0.0, _INF, False
     for a in assigned:  # in one pass and without calls, since there may be a thousand of them
         begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
+        begins_s = earliest_s if earliest_s > begins_s else begins_s
         ends_in_s = begins_s + a.predicted_s - now_s
         remaining_s = ends_in_s if ends_in_s > remaining_s else remaining_s
-        ready_s = a.starts_s if a.starts_s < ready_s else ready_s
         tightest_s = a.deadline_s if a.deadline_s < tightest_s else tightest_s
         isolated = isolated or a.action.isolate
-    remaining_load_s = ready_s - now_s if assigned else 0.0
     return InstanceView(
         signature=signature,
         capacity=max(1, capacity),
         assigned=len(assigned),
         remaining_s=remaining_s,
-        load_remaining_s=max(ANY_MOMENT_S, remaining_load_s) if starting else 0.0,
+        load_remaining_s=0.0 if loaded_at_s is None else max(ANY_MOMENT_S, loaded_at_s - now_s),
         memory_mib=memory_mib,
         isolated=isolated,
         suspects=bool(assigned and assigned[0].info.suspects_of),

@@ -85,17 +85,24 @@ def _woken(worker: Worker, signature: Digest) -> bool:
     return any(i.wake_s and i.signature == signature for i in worker.instances)
 
 
+def loading_since_s(
+    worker: Worker, instances: Iterable[EngineInstanceState], now_s: float
+) -> dict[str, float]:
+    """Returns by signature when the hosts that load or wake were first seen to."""
+    loading = (i.signature for i in instances if not i.load_s or i.state == "loading")
+    return {s: worker.loading_since_s.get(s, now_s) for s in loading}
+
+
 def instances_loaded(
     state: State, worker: Worker, instances: Iterable[EngineInstanceState], now_s: float
 ) -> None:
     """Learns how long the hosts that have become ready took to load, or to wake."""
     before = {instance.signature: instance for instance in worker.instances}
-    began: dict[str, float] = {}
+    began = loading_since_s(worker, instances, now_s)
     for instance in instances:
-        since_s = worker.loading_since_s.get(instance.signature)
-        if not instance.load_s or instance.state == "loading":
-            began[instance.signature] = now_s if since_s is None else since_s
+        if instance.signature in began:
             continue
+        since_s = worker.loading_since_s.get(instance.signature)
         info, known = state.signatures.get(instance.signature), before.get(instance.signature)
         if info is None or instance.asleep:
             continue

@@ -5,6 +5,7 @@ run executes, a worker can fetch those models and load that engine (ADR 87).
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,9 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
                 arrivals.per_s(now_s),
                 arrivals.waiting_runs,
             )
+    foreseen = Counter[Digest]()
     for run, one in _predicted(state):
+        foreseen[one.signature] += 1
         known = found.get(one.signature)
         if known is None:
             info = informed(state, one.signature, one.work.sequences)
@@ -55,7 +58,10 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
         elif known.since_s > 0.0:
             gap_s = min(known.gap_s, FIRST_GAP_S) if known.since_s > FIRST_GAP_S else known.gap_s
             found[one.signature] = dataclasses.replace(known, gap_s=gap_s, since_s=0.0)
-    return list(found.values())
+    return [
+        dataclasses.replace(one, foreseen=foreseen[signature]) if signature in foreseen else one
+        for signature, one in found.items()
+    ]
 
 
 def _predicted(state: State) -> Iterator[tuple[Run, PredictedDemand]]:

@@ -52,6 +52,7 @@ def connected(state: State, hello: Hello, generations: Mapping[str, int], now_s:
     worker.serves = hello.serves
     serving.connected(state, worker, hello.replicas or (), now_s)
     worker.instances, worker.components = hello.instances, hello.components
+    worker.loading_since_s = learning.loading_since_s(worker, hello.instances, now_s)
     worker.draining, worker.store_problem = hello.draining, hello.store_problem or ""
     single_tenant.joined(state, worker, hello.code_tenant)
     keep = _match_attempts(state, worker, hello, generations, now_s)

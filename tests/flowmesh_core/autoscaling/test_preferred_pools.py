@@ -125,6 +125,16 @@ def test_idle_workers_load_instances_of_a_shared_engine_up_to_one_for_each_actio
     assert "d" not in plan, "the one that loads is the second action's"
 
 
+def test_idle_workers_load_instances_for_the_steps_that_will_need_one():
+    info = model("m")
+    workers = [shared(info, 1), idle("b"), idle("c"), idle("d")]
+    warm, home = replace(asked(info), foreseen=2), {digest("m"): "h100"}
+    assert prewarm_plan(workers, [warm], home).keys() == {"a", "b", "c"}
+    free = [idle("a", lane(info, assigned=0)), *workers[1:]]
+    assert prewarm_plan(free, [warm], home).keys() == {"a", "b"}, "one step has an instance"
+    assert prewarm_plan(workers, [warm], {}) == {}, "of an engine without a pool none is loaded"
+
+
 def test_an_engine_that_one_action_uses_is_loaded_once():
     info = model("m")
     plan = prewarm_plan([shared(info, 1), idle("b")], [asked(info)], {digest("m"): "h100"})

@@ -4,11 +4,13 @@ import pytest
 from msgspec.structs import replace
 from tests.flowmesh_core.machine.world import ASK, World, after, plan, step
 
+from flowmesh_core.costmodel import CostKey
 from flowmesh_core.graph.plan import ArtifactSource, Edge, StepPlan
 from flowmesh_core.identity.digest import digest_bytes
 from flowmesh_core.machine.events import PrewarmPlanChanged
+from flowmesh_core.machine.fleet_snapshot import ANY_MOMENT_S
 from flowmesh_core.machine.prewarm import forecast_demand, prewarm_is_current
-from flowmesh_core.protocol.messages import EngineVariant
+from flowmesh_core.protocol.messages import EngineInstanceState, EngineVariant
 from flowmesh_core.protocol.results import Artifact
 
 MIB = 1024 * 1024
@@ -123,3 +125,54 @@ def test_a_prewarmed_instance_matches_the_assignment_of_the_later_action(world: 
     assert assignment.signature_params == opening.signature_params
     assert (assignment.engine, assignment.contract) == (opening.engine, opening.contract)
     assert {p: assignment.inputs[p].artifact for p in assignment.components} == (opening.components)
+
+
+def test_an_engine_that_loads_ahead_of_work_is_ready_when_loads_of_it_are(world: World) -> None:
+    world.submit(two_steps(), artifacts=(BASE,))
+    world.tick(1.0)
+    (one,) = forecast_demand(world.machine.state, world.now)
+    signature, model = one.info.signature, world.machine.state.model
+    key, device = CostKey.of(one.info), "cpu"
+
+    def reported(state: str = "loading", load_s: float = 0.0) -> EngineInstanceState:
+        return EngineInstanceState(signature, ASK.name, state, 1, 756, load_s)
+
+    def remaining_s(*instances: EngineInstanceState) -> float:
+        if instances:
+            world._sync("w", instances=instances)
+        (worker,) = world.machine.snapshot(world.now).workers
+        return worker.instances[signature].load_remaining_s
+
+    for takes_s in (20.0, 30.0):
+        model.observe_load(key, device, BASE.size_bytes, takes_s)
+    load_s = model.load_s(key, device, BASE.size_bytes)
+    assert remaining_s(reported()) == pytest.approx(load_s)
+    world.now += 8.0
+    assert remaining_s(reported()) == pytest.approx(load_s - 8.0)
+    world.hello("w", instances=(reported(),))
+    assert remaining_s() == pytest.approx(load_s - 8.0), "a break of the connection changes nothing"
+    world.now += load_s
+    assert remaining_s() == ANY_MOMENT_S, "later than predicted"
+    assert remaining_s(reported("ready", load_s)) == 0.0
+    model.observe_wake(key, device, BASE.size_bytes, 6.0)
+    assert remaining_s(reported("loading", load_s)) == pytest.approx(6.0), "it wakes"
+    world.join("w", instances=(reported(),))
+    assert remaining_s() == pytest.approx(load_s), "since when is not known"
+
+
+def test_the_steps_of_runs_that_will_need_a_model_are_counted(world: World) -> None:
+    def foreseen() -> list[int]:
+        return [one.foreseen for one in forecast_demand(world.machine.state, world.now)]
+
+    wide = plan(
+        step("first", value=3),
+        ask("one", *after("first")),
+        ask("two", *after("first")),
+        name="wide",
+    )
+    for submitted in (two_steps(), wide):
+        world.submit(submitted, artifacts=(BASE,))  # type: ignore[arg-type]
+    world.tick(1.0)
+    assert foreseen() == [3]
+    world.run()
+    assert foreseen() == [0], "none is open any more"

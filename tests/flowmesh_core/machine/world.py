@@ -358,6 +358,7 @@ class World:
         said = changes.pop("checkpoints", ())
         tenant = changes.pop("code_tenant", "")
         replicas = changes.pop("replicas", msgspec.UNSET)
+        instances = changes.pop("instances", ())
         full = Hello(
             2,
             0,
@@ -366,6 +367,7 @@ class World:
             shape(name, **changes),
             held,
             ended,
+            instances=instances,
             checkpoints=said,
             code_tenant=tenant,
             replicas=replicas,
