@@ -6,7 +6,6 @@ Must not happen: memory grows beyond the answer's limit, or a call outlives its 
 
 import asyncio
 import gzip
-import time
 import tracemalloc
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -133,10 +132,9 @@ async def test_a_large_answer_costs_no_more_than_its_limit(
 @pytest.mark.parametrize("name", SLOW)
 async def test_a_slow_answer_ends_with_the_time_of_its_call(name: str) -> None:
     async with server(SLOW[name]) as url:
-        began = time.monotonic()
-        with pytest.raises(CallError, match="did not answer within"):
-            await called(url, 0.3)
-        assert time.monotonic() - began < 15
+        async with asyncio.timeout(60):
+            with pytest.raises(CallError, match="did not answer within"):
+                await called(url, 0.3)
 
 
 async def test_a_silent_answer_of_an_import_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from pathlib import Path
 
 import aiohttp
@@ -31,15 +30,11 @@ async def test_a_flood_beyond_running_and_queued_calls_is_refused_at_once(tmp_pa
     async with echo_stack(tmp_path, calls_max=2) as stack, stack.client as client:
         tasks = [asyncio.create_task(ask(client, "wait")) for _ in range(6)]  # 2 run, 4 wait
         await stack.until_load(queued=4)
-        times = []
         for _ in range(20):
-            began_s = time.perf_counter()
             with pytest.raises(openai.RateLimitError, match="overloaded") as refused:
                 await ask(client, "one")
-            times.append(time.perf_counter() - began_s)
             assert refused.value.response.headers["Retry-After"] == "1"
-        assert not any(task.done() for task in tasks)
-        assert min(times) < 0.1  # it does not wait for a call to end
+        assert not any(task.done() for task in tasks)  # none was waited for
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
