@@ -18,6 +18,8 @@ from flowmesh_sim.placement_evaluation.verdicts import summary
 
 PAGE = Path("docs/evaluation-placement.md")
 NAMES = ("reference", "scaling", "figure-5")
+FINAL = ("draw", "loads", "verdicts", "policies", "hindsight")
+"""Tables that the page has a second time, for the loads and seeds that are held back."""
 
 
 def main() -> None:
@@ -80,6 +82,8 @@ def _run(options: argparse.Namespace) -> None:
         f"{'evaluation' if options.final else 'seen'} seeds {', '.join(map(str, seeds))}. "
         f"{summary(results)}."
     )
+    if options.final:
+        tables = {f"final {name}": tables[name] for name in FINAL}
     _show(tables, write=options.write)
     print(summary(results))  # noqa: T201 - a command's output
     if results.simulated_loads():

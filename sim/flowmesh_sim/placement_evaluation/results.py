@@ -37,6 +37,23 @@ class Compared:
         return all(self.ratio(of).median < 1 / BETTER for of in ("usd", "latency_s"))
 
 
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many simulations are there, and how many there should be."""
+
+    simulated: int
+    planned: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether all are there."""
+        return self.simulated == self.planned
+
+    def __str__(self) -> str:
+        """Says both in words."""
+        return f"{self.simulated} of {self.planned} simulations"
+
+
 BETTER = 1.05
 """A member is better than the shipped policy if that has so much more of both."""
 
@@ -45,7 +62,7 @@ class PlacementResults:
     """All results.
 
     Attributes:
-        loads: that are judged; ``complete`` says whether every simulation of them is there.
+        loads: that are judged.
     """
 
     def __init__(
@@ -65,14 +82,13 @@ class PlacementResults:
         """
         self.loads = loads
         self._found = {_key(cell): campaign.found(cell) for cell in (*others, *needed)}
-        counts = [(len(self._found[_key(cell)]), len(cell.seeds)) for cell in needed]
-        self.simulated = sum(found for found, _ in counts)
-        self.planned = sum(planned for _, planned in counts)
+        self._needed = needed
 
-    @property
-    def complete(self) -> bool:
-        """Whether every needed simulation is there."""
-        return self.simulated == self.planned
+    def progress(self, needs: Callable[[Cell], bool] = lambda _: True) -> Progress:
+        """Returns how many of the needed simulations are there, of these cells."""
+        cells = [cell for cell in self._needed if needs(cell)]
+        simulated = sum(len(self._found[_key(cell)]) for cell in cells)
+        return Progress(simulated, sum(len(cell.seeds) for cell in cells))
 
     def of(
         self,

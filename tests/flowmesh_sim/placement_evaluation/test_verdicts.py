@@ -132,6 +132,22 @@ def test_a_rule_is_open_while_simulations_are_missing_unless_it_is_missed() -> N
     assert verdict(RULE["48 workers, closed loop"], equal)[1] == "not simulated"
 
 
+def test_a_rule_is_judged_when_its_own_simulations_are_there() -> None:
+    class Some(Given):
+        def found(self, cell: Cell) -> dict[int, Figures]:
+            known = cell.system in (OURS, fifo_member(LOAD).label) or cell.variant == "weak"
+            return super().found(cell) if known else {}
+
+    needed = [*reference_cells([LOAD], reference_set, SEEDS), *scaling_cells(SEEDS)]
+    equal = PlacementResults(Some({**EQUAL, "runs_per_min": 40.0}, {}), [LOAD], needed)
+    reached, missed = "reached", "**not reached**"
+    assert verdict(RULE["FIFO's tail and energy"], equal)[1] == reached
+    assert verdict(RULE["Elastic FIFO with sharing"], equal)[1] == missed
+    assert verdict(RULE["Weak scaling, 8 to 48 workers"], equal)[1] == missed
+    assert verdict(RULE["Best in hindsight, median"], equal)[1].startswith("open: 4 of ")
+    assert verdict(RULE["48 workers, warm disks"], equal)[1] == "not simulated"
+
+
 # -- the reference set ---------------------------------------------------------------------------
 
 
