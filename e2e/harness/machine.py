@@ -45,6 +45,14 @@ class Machine:
             if name in _text(process / "cgroup")
         ]
 
+    def first_process(self, pod: Json, container: str) -> int:
+        """Returns the id of a container's first process, which is there as long as it is.
+
+        Others may be gone in an instant, or have a network of their own: sandboxes.
+        """
+        ids = {pid: _ids_inside(pid) for pid in self.processes(pod, container)}
+        return min((pid for pid in ids if ids[pid][-1:] == [1]), key=lambda pid: len(ids[pid]))
+
     def freeze(self, pod: Json, container: str) -> None:
         """Freezes a pod's processes."""
         self._signal(pod, container, signal.SIGSTOP)
@@ -56,7 +64,7 @@ class Machine:
     @contextmanager
     def cut(self, pod: Json, container: str) -> Iterator[None]:
         """Drops all packets of a pod's network."""
-        inside = ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "nft"]
+        inside = ["nsenter", "-t", str(self.first_process(pod, container)), "--net", "nft"]
         subprocess.run([*inside, "-f", "-"], input=_CUT, text=True, check=True)
         try:
             yield
@@ -67,7 +75,7 @@ class Machine:
     def in_network(self, pod: Json, words: Sequence[str]) -> list[str]:
         """Returns a command line that runs a program of this machine in a pod's network."""
         container = pod["spec"]["containers"][0]["name"]
-        return ["nsenter", "-t", str(self.processes(pod, container)[0]), "--net", "--", *words]
+        return ["nsenter", "-t", str(self.first_process(pod, container)), "--net", "--", *words]
 
     @contextmanager
     def without_policies(self) -> Iterator[None]:
@@ -137,6 +145,12 @@ def _running(program: str) -> list[Path]:
 def _parent(process: Path) -> int:
     lines = (process / "status").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("PPid:")))
+
+
+def _ids_inside(pid: int) -> list[int]:
+    """Returns a process's ids in the namespaces that it is in, the innermost last; none if gone."""
+    lines = _text(Path(f"/proc/{pid}/status")).splitlines()
+    return [int(word) for line in lines if line.startswith("NSpid:") for word in line.split()[1:]]
 
 
 def _memory(line: str) -> Path | None:
