@@ -38,7 +38,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SimulationCount:
     """How many simulations are there, and how many there should be."""
 
     simulated: int
@@ -84,11 +84,11 @@ class PlacementResults:
         self._found = {_key(cell): campaign.found(cell) for cell in (*others, *needed)}
         self._needed = needed
 
-    def progress(self, needs: Callable[[Cell], bool] = lambda _: True) -> Progress:
+    def progress(self, needs: Callable[[Cell], bool] = lambda _: True) -> SimulationCount:
         """Returns how many of the needed simulations are there, of these cells."""
         cells = [cell for cell in self._needed if needs(cell)]
         simulated = sum(len(self._found[_key(cell)]) for cell in cells)
-        return Progress(simulated, sum(len(cell.seeds) for cell in cells))
+        return SimulationCount(simulated, sum(len(cell.seeds) for cell in cells))
 
     def of(
         self,
