@@ -8,6 +8,7 @@ from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio
 from flowmesh_sim.paper.plan import Cell
+from flowmesh_sim.placement_evaluation.early_stop import BETTER
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
 from flowmesh_sim.placement_evaluation.objective import Objective
 from flowmesh_sim.placement_evaluation.reference_set import Member, reference_set, shipped_member
@@ -32,6 +33,11 @@ class Compared:
         return ratio(self.results, self.shipped, of)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether none of its simulations was stopped early, so that its figures are exact."""
+        return not any("stopped_s" in figures for figures in self.results.values())
+
+    @property
     def is_better(self) -> bool:
         """Whether the member's bill and latency are both lower by more than a twentieth."""
         return all(self.ratio(of).median < 1 / BETTER for of in ("usd", "latency_s"))
@@ -52,10 +58,6 @@ class SimulationCount:
     def __str__(self) -> str:
         """Says both in words."""
         return f"{self.simulated} of {self.planned} simulations"
-
-
-BETTER = 1.05
-"""A member is better than the shipped policy if that has so much more of both."""
 
 
 class PlacementResults:
