@@ -32,7 +32,7 @@ class StoppedEarly(Exception):  # noqa: N818 - no error: it ends a simulation
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MemberLimits:
     """What a member must stay below.
 
     Attributes:
@@ -51,7 +51,7 @@ class Limits:
         return all(OBJECTIVE.times(f).of(figures) > least for f, least in self.objectives)
 
 
-def limits_of(shipped: Figures, members: Iterable[Figures]) -> Limits:
+def limits_of(shipped: Figures, members: Iterable[Figures]) -> MemberLimits:
     """Returns the limits for further members of a load with one seed.
 
     Args:
@@ -60,10 +60,10 @@ def limits_of(shipped: Figures, members: Iterable[Figures]) -> Limits:
     """
     known = list(members)
     objectives = ((f, min(OBJECTIVE.times(f).of(one) for one in known)) for f in FACTORS)
-    return Limits(shipped["usd"] / BETTER, shipped["latencies_s"] / BETTER, tuple(objectives))
+    return MemberLimits(shipped["usd"] / BETTER, shipped["latencies_s"] / BETTER, tuple(objectives))
 
 
-def watch(simulation: Simulation, limits: Limits) -> None:
+def watch(simulation: Simulation, limits: MemberLimits) -> None:
     """Has a simulation raise :class:`StoppedEarly` once the limits are passed."""
     engine = simulation.fabric.engine
 

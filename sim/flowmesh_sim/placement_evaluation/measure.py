@@ -5,7 +5,7 @@ from dataclasses import asdict
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.paper.bound import HOUR_S, bound_of, least_of
 from flowmesh_sim.paper.measure import Figures, concurrent_runs
-from flowmesh_sim.placement_evaluation.early_stop import Limits, StoppedEarly, watch
+from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, StoppedEarly, watch
 from flowmesh_sim.placement_evaluation.gap import GapAccount
 from flowmesh_sim.placement_evaluation.observer import PlacementObserver
 from flowmesh_sim.placement_evaluation.rental_bound import rental_bound
@@ -17,7 +17,7 @@ RESTART_SHARES = (0.5, 0.25)
 """Shares of the restart time for which the rental bound is shown too."""
 
 
-def measure(scenario: Scenario, seed: int, limits: Limits | None = None) -> Figures:
+def measure(scenario: Scenario, seed: int, limits: MemberLimits | None = None) -> Figures:
     """Simulates, and returns all numbers that tables need.
 
     Args:

@@ -5,7 +5,7 @@ from functools import partial
 
 from flowmesh_sim.paper.campaign import Campaign, Measure
 from flowmesh_sim.paper.plan import Cell
-from flowmesh_sim.placement_evaluation.early_stop import Limits, limits_of
+from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, limits_of
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
 from flowmesh_sim.placement_evaluation.measure import measure
 from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE
@@ -18,7 +18,7 @@ from flowmesh_sim.placement_evaluation.reference_set import (
 )
 from flowmesh_sim.placement_evaluation.results import PlacementResults, best
 
-AllLimits = Mapping[tuple[str, int], Limits]
+AllLimits = Mapping[tuple[str, int], MemberLimits]
 """By load and seed."""
 
 
@@ -49,7 +49,9 @@ def simulate_whole_set(
         campaign.run(undecided, processes=processes)
 
 
-def _limits(campaign: Campaign, load: EvaluationLoad, seeds: tuple[int, ...]) -> dict[int, Limits]:
+def _limits(
+    campaign: Campaign, load: EvaluationLoad, seeds: tuple[int, ...]
+) -> dict[int, MemberLimits]:
     shipped = campaign.found(cell_of(load, shipped_member(load), seeds))
     members = [campaign.found(cell_of(load, member, seeds)) for member in small_set(load)]
     return {seed: limits_of(shipped[seed], [found[seed] for found in members]) for seed in seeds}

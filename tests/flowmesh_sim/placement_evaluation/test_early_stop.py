@@ -8,7 +8,7 @@ from tests.flowmesh_sim.placement_evaluation.test_verdicts import LOAD
 from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.placement_evaluation import whole_set
-from flowmesh_sim.placement_evaluation.early_stop import Limits, limits_of
+from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, limits_of
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
 from flowmesh_sim.placement_evaluation.measure import measure
 from flowmesh_sim.placement_evaluation.objective import OBJECTIVE
@@ -29,9 +29,7 @@ def figures(usd: float, latencies_s: float) -> Figures:
     return {"usd": usd, "latencies_s": latencies_s}
 
 
-def test_a_member_matters_while_it_may_be_better_in_both_or_the_best_by_some_value_of_time() -> (
-    None
-):
+def test_a_member_matters_while_it_may_be_better_or_the_best_by_some_value_of_time() -> None:
     shipped, known = figures(1.05, 1050.0), [figures(0.5, 5000.0), figures(4.0, 100.0)]
     limits = limits_of(shipped, known)
     assert not limits.are_passed(figures(0.99, 999.0)), "it may be better in both"
@@ -46,9 +44,9 @@ def test_a_member_matters_while_it_may_be_better_in_both_or_the_best_by_some_val
 def test_what_a_stopped_simulation_has_come_to_is_less_than_its_figures() -> None:
     scenario = cell_of(SMALL, OTHERS[0], SEEDS).scenario
     whole = measure(scenario, 7)
-    never = Limits(1e9, 1e9, ())
+    never = MemberLimits(1e9, 1e9, ())
     assert measure(scenario, 7, never)["usd"] == whole["usd"]
-    stopped = measure(scenario, 7, Limits(0.0, 0.0, ((1.0, 0.5 * OBJECTIVE.of(whole)),)))
+    stopped = measure(scenario, 7, MemberLimits(0.0, 0.0, ((1.0, 0.5 * OBJECTIVE.of(whole)),)))
     assert 0.0 < stopped["stopped_s"] < whole["makespan_s"]
     assert stopped["runs"] == whole["runs"]
     for name in ("usd", "latencies_s", "latency_s"):
@@ -74,14 +72,11 @@ def test_the_whole_set_has_the_same_best_member_whether_others_were_stopped_or_n
         results = PlacementResults(campaign, [SMALL], cells)
         found.append(results.compared(SMALL))
         assert len(found[-1]) == 1 + len(OTHERS)
-        assert all("p99" not in c.results or c.is_whole for c in found[-1])
     stopped, whole = (best(compared, OBJECTIVE) for compared in found)
     assert stopped.member == whole.member
     assert stopped.is_whole
-    assert stopped.results == {
-        **whole.results,
-        7: {**whole.results[7], "took_s": stopped.results[7]["took_s"]},
-    }
+    took = {"took_s": 0.0}
+    assert {**stopped.results[7], **took} == {**whole.results[7], **took}
     assert [c.is_better for c in found[0]] == [c.is_better for c in found[1]]
 
 
@@ -92,7 +87,7 @@ def test_a_member_that_was_stopped_and_leads_is_simulated_to_the_end(
     monkeypatch.setattr(whole_set, "small_set", lambda load: [DEFAULT])
     for path in (whole_set.__name__, "flowmesh_sim.placement_evaluation.results"):
         monkeypatch.setattr(f"{path}.reference_set", lambda load: [DEFAULT, OTHERS[0]])
-    low = Limits(0.0, 0.0, ())  # passed at the first look
+    low = MemberLimits(0.0, 0.0, ())  # passed at the first look
     monkeypatch.setattr(whole_set, "limits_of", lambda shipped, members: low)
     campaign = Campaign(tmp_path, measure)
     whole_set.simulate_whole_set(campaign, [SMALL], SEEDS, processes=1)
