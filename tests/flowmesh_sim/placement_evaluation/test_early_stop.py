@@ -58,8 +58,7 @@ def test_the_whole_set_has_the_same_best_member_whether_others_were_stopped_or_n
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(whole_set, "small_set", lambda load: [DEFAULT])
-    for module in (whole_set, "flowmesh_sim.placement_evaluation.results"):
-        path = module if isinstance(module, str) else module.__name__
+    for path in (whole_set.__name__, "flowmesh_sim.placement_evaluation.results"):
         monkeypatch.setattr(f"{path}.reference_set", lambda load: [DEFAULT, *OTHERS])
     cells = list(reference_cells([SMALL], lambda load: [DEFAULT, *OTHERS], SEEDS))
     found = []
