@@ -105,7 +105,7 @@ def _packed(directory: Path) -> Iterator[IO[bytes]]:
 
 def _wrong_with(path: Path, kind: str) -> str:
     if not path.exists():
-        return f"{path} does not exist"
+        return f"{path} does not exist; paths begin at the folder of the workflow's file"
     if kind == "dataset":
         return _wrong_with_rows(path)
     if not path.is_dir():

@@ -61,8 +61,7 @@ def query(text: str, tables: Mapping[str, "Callable[[], pyarrow.Table]"]) -> "py
             database.execute("SET enable_external_access = false; SET lock_configuration = true")
             statements = duckdb.extract_statements(text)
             if [s.type for s in statements] != [duckdb.StatementType.SELECT]:
-                example = f"for example: select * from {quoted(list(tables)[:1])}"
-                raise _wrong("it is not one SELECT", example)
+                raise _wrong("it is not one SELECT", _example(tables))
             found = database.sql(text)
             is_json = [str(kind) == "JSON" for kind in found.types]
             return with_json(found.to_arrow_table(), is_json)
@@ -88,9 +87,14 @@ def _explained(
     if unknown := _UNKNOWN_TABLE.search(message):
         return UnknownTableError(unknown[1].strip('"'), tables)
     if message.startswith("Parser Error"):
-        names = _unquoted(database, text, tables)
-        return _wrong(message, f"write the table in double quotes: {quoted(names)}" * bool(names))
+        if names := _unquoted(database, text, tables):
+            return _wrong(message, f"write the table in double quotes: {quoted(names)}")
+        return _wrong(message, f"write it in DuckDB's SQL, {_example(tables)}")
     return _wrong(message, next((la for la in more if la.startswith("Candidate bindings")), ""))
+
+
+def _example(tables: Iterable[str]) -> str:
+    return f"for example: select * from {quoted(list(tables)[:1])}"
 
 
 def _unquoted(database: "duckdb.DuckDBPyConnection", text: str, tables: Iterable[str]) -> list[str]:

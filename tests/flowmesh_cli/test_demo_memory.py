@@ -36,8 +36,8 @@ def largest_step_mib(*patterns: str) -> float:
 @pytest.mark.parametrize(
     ("patterns", "text"),
     [
-        (["demo/*.yaml"], r"`make demo` (\d+) GiB"),
-        (["post-training/rl[ah]*.yaml"], r"needs (\d+) GiB of free memory"),
+        (["demo/*.yaml"], r"`make demo` needs (\d+) GiB"),
+        (["post-training/rl[ah]*.yaml"], r"`make demo-training` (\d+):"),
     ],
 )
 def test_readme_says_how_much_memory_a_demo_needs(patterns: list[str], text: str) -> None:

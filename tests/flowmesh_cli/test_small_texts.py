@@ -128,7 +128,7 @@ def result_of_sharing_with(runs: list[RunStatus]) -> str:
     return result(step, titles_of(runs))
 
 
-def test_step_level_hits_are_shown_as_found_by_step(
+def test_the_hits_of_the_fabric_are_shown_by_kind(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     fabric = FabricStatus(
@@ -137,7 +137,7 @@ def test_step_level_hits_are_shown_as_found_by_step(
         hits_published=1, hits_in_flight=3, hits_step_level=7,
     )  # fmt: skip
     show_fabric(Terminal(as_json=False), fabric)
-    assert "11 hits (3 in flight, 7 found by step)" in capsys.readouterr().out
+    assert "11 hits (1 published, 3 in flight, 7 of whole steps)" in capsys.readouterr().out
 
 
 def test_the_worker_that_only_serves_a_plan_is_shown_without_a_name() -> None:

@@ -23,10 +23,10 @@ def test_what_is_not_one_select_is_answered_with_an_example(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["selec 1", "select * from answers where", "select 'all' from"])
-def test_a_syntax_error_does_not_list_the_tables(text: str) -> None:
+def test_a_syntax_error_is_answered_with_an_example(text: str) -> None:
     error = refused(text)
     assert "syntax error" in error.message
-    assert error.remedy == ""
+    assert error.remedy == 'write it in DuckDB\'s SQL, for example: select * from "answers"'
 
 
 @pytest.mark.parametrize("name", ["all", "left", "by-day"])

@@ -76,7 +76,7 @@ def endpoint(state: StateDir) -> Endpoint:
             "no model is served from this folder",
             ExitCode.NO_FABRIC,
             where=str(state.path),
-            remedy="serve one with `fmesh serve MODEL`",
+            remedy="serve one with `fmesh serve MODEL`, and call it once it prints its base_url",
         ) from e
 
 

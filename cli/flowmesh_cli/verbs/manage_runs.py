@@ -142,10 +142,22 @@ def repin_run(run: str, *, place: Target, as_json: bool) -> None:
 
 
 def resume_run(run: str, *, place: Target, as_json: bool) -> None:
-    """Continues a run that is suspended because the control plane stopped twice."""
+    """Continues a run that is suspended because the control plane stopped twice.
+
+    Raises:
+        CliError: the run has ended.
+    """
     terminal = Terminal(as_json=as_json)
     with query_fabric(place) as http:
         uid = find_run(http, run)
+        phase = http.get(f"/v1/runs/{uid}", RunStatus).phase
+        if phase in ENDED_PHASES:
+            raise CliError(
+                f"it has ended: {phase.lower()}",
+                ExitCode.USAGE,
+                where=uid,
+                remedy="run its workflow again: results that were published are not computed again",
+            )
         status = http.ask("POST", f"/v1/runs/{uid}/resume", RunStatus)
     if as_json:
         terminal.answer(status)

@@ -69,7 +69,11 @@ def points_of(rows: Iterable[Mapping[str, Any]], x: str, y: str) -> list[tuple[f
         if _is_number(row[x]) and _is_number(row[y]):
             points.append((float(row[x]), float(row[y])))
     if not points:
-        raise CliError(f"no row has a number in {x!r} and in {y!r}", ExitCode.USAGE)
+        raise CliError(
+            f"no row has a number in {x!r} and in {y!r}",
+            ExitCode.USAGE,
+            remedy="numbers that are text become numbers in a data.sql step: cast(x as double)",
+        )
     return points
 
 

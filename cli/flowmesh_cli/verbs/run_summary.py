@@ -66,10 +66,13 @@ def _show_sharing(terminal: Terminal, http: ApiClient, runs: Sequence[RunStatus]
         if len(runs) > 1:
             terminal.text(f"nothing was shared: {formatting.count(ran, 'action')} ran")
         return
-    terminal.text(
-        f"shared: {formatting.count(ran, 'action')} ran in place of {ran + hits}; "
-        f"{hits - merged} had been published, {merged} were running for another run"
-    )
+    if ran or merged:
+        terminal.text(
+            f"shared: {formatting.count(ran, 'action')} ran in place of {ran + hits}; "
+            f"{hits - merged} had been published, {merged} were running for another run"
+        )
+    else:  # steps whose results are all there are found as a whole: actions are not counted
+        terminal.text("shared: nothing ran, as all results had been published")
     receipts = [read_receipt(http, run.uid) for run in runs]
     show_sharing(terminal, sharing(receipts, titles_of(all_runs(http))))
     for policy in http.where_allowed("/v1/policies", list[CachePolicy]) or ():

@@ -123,12 +123,19 @@ def show_metrics(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
     terminal.table([*names, *columns], rows, right=columns, cut=names)
 
 
+_WITHOUT: dict[str, str] = {
+    Phase.FAILED: "none (the run failed)",
+    Phase.CANCELLED: "none (the run was cancelled)",
+}
+"""What is said of an output that a run ended without."""
+
+
 def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
     """Describes an output in a few words."""
     if output is None and run.phase == Phase.SUCCEEDED:
         return "null (its step was skipped)"
     if output is None:
-        return "none (its step has not completed)"
+        return _WITHOUT.get(run.phase, "none (its step has not completed)")
     if output.get("revoked"):
         return f"{output.get('kind', 'output')}, revoked"
     values = output.get("value")
@@ -170,8 +177,8 @@ def show_fabric(terminal: Terminal, fabric: FabricStatus | None) -> None:
     hits = fabric.hits_published + fabric.hits_in_flight + fabric.hits_step_level
     terminal.text(
         f"fabric, all time: {formatting.count(fabric.executed, 'action')} executed, "
-        f"{formatting.count(hits, 'hit')} ({fabric.hits_in_flight} in flight, "
-        f"{fabric.hits_step_level} found by step), "
+        f"{formatting.count(hits, 'hit')} ({fabric.hits_published} published, "
+        f"{fabric.hits_in_flight} in flight, {fabric.hits_step_level} of whole steps), "
         f"sharing saved {formatting.usd(fabric.saved_nanousd)}"
     )
     services = ""

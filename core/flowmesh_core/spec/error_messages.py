@@ -67,8 +67,12 @@ def _message(error: ErrorDetails, model: type[BaseModel]) -> str:
     if kind == "missing":
         return f"is required{_purpose(model, location(error))}"
     if kind == "extra_forbidden":
-        name = str(location(error)[-1])
-        return f"no field {name!r} here{did_you_mean(name, _names(model, location(error)[:-1]))}"
+        *parent, last = location(error)
+        name, valid = str(last), list(_names(model, tuple(parent)))
+        for listed in valid:
+            if name in _names(model, (*parent, listed, 0)):
+                return f"no field {name!r} here; it is a field of an entry of {listed!r}"
+        return f"no field {name!r} here{did_you_mean(name, valid)}"
     if kind in _EXPECTED:
         form = _form(model, location(error)) if kind == "string_type" else ""
         wanted, hint = (form, "") if form else (_EXPECTED[kind], _hint(kind, error))

@@ -44,12 +44,16 @@ SAYS_ONLY = {
         "results.py",
         "tables.py",
         "verdicts.py",
+        "whole_set.py",
     },
 }
 """Files of these folders that do not affect the result of a simulation."""
 
 Measure = Callable[[Scenario, int], Figures]
 """Simulates a scenario with a seed; a function of a module, since other processes call it."""
+
+
+MeasureOf = Callable[[Cell, int], Measure]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,9 @@ class Campaign:
         paths = {seed: self.path(cell, seed) for seed in cell.seeds}
         return {seed: json.loads(p.read_text()) for seed, p in paths.items() if p.exists()}
 
-    def missing(self, cells: Iterable[Cell]) -> list[CampaignJob]:
+    def missing(
+        self, cells: Iterable[Cell], measure_of: MeasureOf | None = None
+    ) -> list[CampaignJob]:
         """Returns the missing simulations, each once even if several tables use it."""
         jobs: dict[Path, CampaignJob] = {}
         pairs = [(n, cell, seed) for cell in cells for n, seed in enumerate(cell.seeds)]
@@ -104,17 +110,26 @@ class Campaign:
         for _, cell, seed in sorted(pairs, key=lambda pair: pair[0]):
             path, label = self.path(cell, seed), f"{cell.label}, seed {seed}"
             if not path.exists():
-                job = CampaignJob(label, cell.document, seed, path, self._measure)
+                found = self._measure if measure_of is None else measure_of(cell, seed)
+                job = CampaignJob(label, cell.document, seed, path, found)
                 jobs.setdefault(path, job)
         return list(jobs.values())
 
-    def run(self, cells: list[Cell], *, processes: int) -> None:
+    def run(
+        self, cells: list[Cell], *, processes: int, measure_of: MeasureOf | None = None
+    ) -> None:
         """Runs the missing simulations and prints the progress.
+
+        Args:
+            cells: the simulations.
+            processes: at once.
+            measure_of: returns how to measure a cell with a seed, where that is not the same for
+                all.
 
         Raises:
             FlowMeshError: a simulation failed; names it.
         """
-        jobs = self.missing(cells)
+        jobs = self.missing(cells, measure_of)
         began_s = time.monotonic()
         if processes == 1:
             for number, job in enumerate(jobs, start=1):

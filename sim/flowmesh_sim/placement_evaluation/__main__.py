@@ -15,6 +15,7 @@ from flowmesh_sim.placement_evaluation.reference_set import reference_set, small
 from flowmesh_sim.placement_evaluation.results import PlacementResults
 from flowmesh_sim.placement_evaluation.tables import render
 from flowmesh_sim.placement_evaluation.verdicts import summary
+from flowmesh_sim.placement_evaluation.whole_set import simulate_whole_set
 
 PAGE = Path("docs/evaluation-placement.md")
 NAMES = ("reference", "scaling", "figure-5")
@@ -74,6 +75,8 @@ def _run(options: argparse.Namespace) -> None:
     wanted = whole if options.all else [cell for name in options.only for cell in parts[name]]
     campaign = Campaign(options.cache, measure)
     if not options.no_run:
+        if options.all:
+            simulate_whole_set(campaign, judged, seeds, processes=options.jobs)
         campaign.run(wanted, processes=options.jobs)
     results = PlacementResults(campaign, judged, whole, parts["reference"])
     tables = render(results, drawn)

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from flowmesh_sim.models.work_model import WorkModel
 from flowmesh_sim.paper.bound import HOUR_S, bound_of, least_of
 from flowmesh_sim.paper.measure import Figures, concurrent_runs
+from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, StoppedEarly, watch
 from flowmesh_sim.placement_evaluation.gap import GapAccount
 from flowmesh_sim.placement_evaluation.observer import PlacementObserver
 from flowmesh_sim.placement_evaluation.rental_bound import rental_bound
@@ -16,8 +17,13 @@ RESTART_SHARES = (0.5, 0.25)
 """Shares of the restart time for which the rental bound is shown too."""
 
 
-def measure(scenario: Scenario, seed: int) -> Figures:
+def measure(scenario: Scenario, seed: int, limits: MemberLimits | None = None) -> Figures:
     """Simulates, and returns all numbers that tables need.
+
+    Args:
+        scenario: what to simulate.
+        seed: of the simulation.
+        limits: of a member; where they are passed, what was come to by then is returned.
 
     Raises:
         InvariantError: an invariant is violated.
@@ -25,7 +31,12 @@ def measure(scenario: Scenario, seed: int) -> Figures:
     observer = PlacementObserver()
     simulation = Simulation(scenario, seed=seed, checker=observer)
     observer.workers = simulation.measures.workers
-    result = simulation.run()
+    if limits is not None:
+        watch(simulation, limits)
+    try:
+        result = simulation.run()
+    except StoppedEarly as stopped:
+        return stopped.figures
     fabric, hardware = simulation.fabric, simulation.hardware
     duties = WorkModel(hardware, fabric.store.contents, fabric.catalog)
     return {

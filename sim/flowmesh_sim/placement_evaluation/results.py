@@ -8,6 +8,7 @@ from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio
 from flowmesh_sim.paper.plan import Cell
+from flowmesh_sim.placement_evaluation.early_stop import BETTER
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
 from flowmesh_sim.placement_evaluation.objective import Objective
 from flowmesh_sim.placement_evaluation.reference_set import Member, reference_set, shipped_member
@@ -32,13 +33,18 @@ class Compared:
         return ratio(self.results, self.shipped, of)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether none of its simulations was stopped early, so that its figures are exact."""
+        return not any("stopped_s" in figures for figures in self.results.values())
+
+    @property
     def is_better(self) -> bool:
         """Whether the member's bill and latency are both lower by more than a twentieth."""
         return all(self.ratio(of).median < 1 / BETTER for of in ("usd", "latency_s"))
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SimulationCount:
     """How many simulations are there, and how many there should be."""
 
     simulated: int
@@ -52,10 +58,6 @@ class Progress:
     def __str__(self) -> str:
         """Says both in words."""
         return f"{self.simulated} of {self.planned} simulations"
-
-
-BETTER = 1.05
-"""A member is better than the shipped policy if that has so much more of both."""
 
 
 class PlacementResults:
@@ -84,11 +86,11 @@ class PlacementResults:
         self._found = {_key(cell): campaign.found(cell) for cell in (*others, *needed)}
         self._needed = needed
 
-    def progress(self, needs: Callable[[Cell], bool] = lambda _: True) -> Progress:
+    def progress(self, needs: Callable[[Cell], bool] = lambda _: True) -> SimulationCount:
         """Returns how many of the needed simulations are there, of these cells."""
         cells = [cell for cell in self._needed if needs(cell)]
         simulated = sum(len(self._found[_key(cell)]) for cell in cells)
-        return Progress(simulated, sum(len(cell.seeds) for cell in cells))
+        return SimulationCount(simulated, sum(len(cell.seeds) for cell in cells))
 
     def of(
         self,

@@ -16,7 +16,7 @@ ACCOUNT = FabricStatus(1, 2, 0, 3, 10**9, 10**9, 0, 0, 5 * 10**8, 13, 10, 6, 2)
 def test_the_account_says_that_it_is_of_all_time(capsys: pytest.CaptureFixture[str]) -> None:
     show_fabric(Terminal(as_json=False), ACCOUNT)
     first = capsys.readouterr().out.splitlines()[0]
-    assert first.startswith("fabric, all time: 13 actions executed, 18 hits (6 in flight, 2 found")
+    assert first.startswith("fabric, all time: 13 actions executed, 18 hits (10 published, ")
 
 
 def test_live_bars_have_the_state_of_now_and_the_money_of_all_time() -> None:

@@ -36,6 +36,10 @@ def _in_step(line: str) -> list[str]:
     ("line", "expected"),
     [
         (
+            "uses: test.noop",
+            "6: spec.uses: no field 'uses' here; it is a field of an entry of 'steps'",
+        ),
+        (
             "optimise: cost",
             "6: spec.optimise: no field 'optimise' here; did you mean 'optimize'?",
         ),
