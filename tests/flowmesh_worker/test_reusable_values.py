@@ -108,6 +108,7 @@ class Reader:
 @pytest.fixture
 def ends() -> Iterator[tuple[DescriptorSocket, DescriptorSocket]]:
     """A socket that sends values, and one that accepts reusable ones."""
+    gc.collect()  # what earlier tests have left would be closed during this one
     before = len(os.listdir("/proc/self/fd"))
     theirs, ours = descriptor_pair()
     sender = DescriptorSocket(theirs, accepts_reusable=True)

@@ -1,6 +1,7 @@
 """Values in memory that pass between processes: only sealed ones are read, and none is left."""
 
 import fcntl
+import gc
 import os
 import socket
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, DescriptorSocket]]:
     """A socket that sends whatever it likes, and the end that receives."""
+    gc.collect()  # what earlier tests have left would be closed during this one
     before = len(os.listdir("/proc/self/fd"))
     theirs, ours = descriptor_pair()
     receiver = DescriptorSocket(ours)
