@@ -78,3 +78,5 @@ def test_a_batch_is_computed_at_the_next_size_for_which_workers_capture_graphs()
         assert device.decode_step_s(LARGE, captured, 1) == pytest.approx(
             device.decode_step_s(LARGE, batch, 1) + more_s
         ), batch
+    two, three = (device.decode_step_s(LARGE, batch, 1) for batch in (192, 256))
+    assert three - two > 64 * 2 * own_s, "a size that is captured is not padded"

@@ -123,19 +123,18 @@ def show_metrics(terminal: Terminal, runs: Sequence[RunStatus]) -> None:
     terminal.table([*names, *columns], rows, right=columns, cut=names)
 
 
-_WITHOUT: dict[str, str] = {
+_WHY_NONE: dict[str, str] = {
+    Phase.SUCCEEDED: "null (its step was skipped)",
     Phase.FAILED: "none (the run failed)",
     Phase.CANCELLED: "none (the run was cancelled)",
 }
-"""What is said of an output that a run ended without."""
+"""By the phase of a run that has ended, why it has no such output."""
 
 
 def describe_output(output: dict[str, Any] | None, run: RunStatus) -> str:
     """Describes an output in a few words."""
-    if output is None and run.phase == Phase.SUCCEEDED:
-        return "null (its step was skipped)"
     if output is None:
-        return _WITHOUT.get(run.phase, "none (its step has not completed)")
+        return _WHY_NONE.get(run.phase, "none (its step has not completed)")
     if output.get("revoked"):
         return f"{output.get('kind', 'output')}, revoked"
     values = output.get("value")
