@@ -19,7 +19,7 @@ from flowmesh_sim.placement_evaluation.whole_set import simulate_whole_set
 
 PAGE = Path("docs/evaluation-placement.md")
 NAMES = ("reference", "scaling", "figure-5")
-FINAL = ("draw", "loads", "verdicts", "policies", "hindsight")
+FINAL = ("draw", "loads", "verdicts", "policies", "one-for-all", "hindsight")
 """Tables that the page has a second time, for the loads and seeds that are held back."""
 
 
@@ -35,11 +35,13 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--loads", nargs="*", default=[], help="names; the first seen one alone")
+    parser.add_argument(
+        "--loads", nargs="*", default=[], help="names; else the first, with --all all"
+    )
     parser.add_argument("--only", nargs="*", default=["reference"], choices=NAMES)
     parser.add_argument("--seeds", type=int, default=0, help="number of seeds; 0 for all")
     parser.add_argument("--members", choices=("none", "small", "all"), default="small")
-    parser.add_argument("--all", action="store_true", help="everything, with all members")
+    parser.add_argument("--all", action="store_true", help="with all members, scaling and Figure 5")
     parser.add_argument(
         "--final", action="store_true", help="use the loads and seeds that are held back"
     )
@@ -60,7 +62,8 @@ def _run(options: argparse.Namespace) -> None:
     unknown = sorted(set(options.loads) - set(known))
     if unknown:
         raise FlowMeshError(f"no load {unknown[0]!r}; there are {', '.join(known)}")
-    some = judged[:1] if not options.loads else [x for x in judged if x.name in options.loads]
+    asked = [x for x in judged if x.name in options.loads]
+    some = asked or judged[:1]
     members = {"none": lambda _: (), "small": small_set, "all": reference_set}
     parts = {
         "reference": list(reference_cells(some, members[options.members], seeds)),
@@ -72,11 +75,13 @@ def _run(options: argparse.Namespace) -> None:
         *parts["scaling"],
         *parts["figure-5"],
     ]
-    wanted = whole if options.all else [cell for name in options.only for cell in parts[name]]
+    wanted = [*parts["scaling"], *parts["figure-5"]]
+    if not options.all:
+        wanted = [cell for name in options.only for cell in parts[name]]
     campaign = Campaign(options.cache, measure)
     if not options.no_run:
         if options.all:
-            simulate_whole_set(campaign, judged, seeds, processes=options.jobs)
+            simulate_whole_set(campaign, asked or judged, seeds, processes=options.jobs)
         campaign.run(wanted, processes=options.jobs)
     results = PlacementResults(campaign, judged, whole, parts["reference"])
     tables = render(results, drawn)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import geometric_mean
 
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.numbers import Missing, Spread, figure, ratio, spread
@@ -24,6 +25,7 @@ from flowmesh_sim.placement_evaluation.verdicts import (
     verdicts,
     weak_efficiency,
 )
+from flowmesh_sim.policies.baselines import BASELINES
 
 MEASURES: dict[str, str | Callable[[Figures], float]] = {
     "cost": "usd",
@@ -100,6 +102,36 @@ def _over_ours(load: EvaluationLoad, compared: Compared) -> list[str]:
     cells = [compared.ratio(of).text(2) for of in MEASURES.values()]
     cells += [compared.ratio(OBJECTIVE.times(factor).of).text(2) for factor in FACTORS]
     return [load.name, compared.member.label, *cells]
+
+
+def one_for_all(results: PlacementResults) -> str:
+    """Returns how each policy does that is chosen once, with default pools, for all loads.
+
+    Nobody knows a load's best policy beforehand. Ratios are of a policy's medians over the shipped
+    policy's, and geometric means over the loads.
+    """
+    found: dict[str, dict[str, Compared]] = {}
+    loads = results.simulated_loads()
+    for load in loads:
+        for compared in results.compared(load):
+            member = compared.member
+            if has_defaults(load, member) and BASELINES[member.baseline].is_elastic:
+                name = member.label.rpartition(", ")[0]  # without the load's classes of devices
+                found.setdefault(name, {})[load.name] = compared
+    on_all = {name: by_load for name, by_load in found.items() if len(by_load) == len(loads)}
+    rows = []
+    for name, by_load in on_all.items():
+        cells = [
+            f"{geometric_mean(c.ratio(of).median for c in by_load.values()):.2f}"
+            for of in MEASURES.values()
+        ]
+        ratios = {load: c.ratio(OBJECTIVE.of).median for load, c in by_load.items()}
+        least, most = (choose(ratios, key=lambda load: ratios[load]) for choose in (min, max))
+        ends = [f"{load} {ratios[load]:.2f}" for load in (least, most)]
+        mean = geometric_mean(ratios.values())
+        rows.append((mean, [name, *cells, f"{mean:.2f}", *ends]))
+    head = ["policy, on all loads", *MEASURES, "J", "least J", "largest J"]
+    return table(head, [cells for _, cells in sorted(rows)])
 
 
 def hindsight(results: PlacementResults) -> str:
@@ -262,6 +294,7 @@ def render(results: PlacementResults, drawn: EvaluationDraw) -> dict[str, str]:
         "loads": lambda: loads_table(drawn, results),
         "verdicts": lambda: verdicts(results),
         "policies": lambda: policies(results),
+        "one-for-all": lambda: one_for_all(results),
         "hindsight": lambda: hindsight(results),
         "bounds": lambda: bounds(results),
         "gap": lambda: gap(results),

@@ -1,12 +1,15 @@
 """Members of the reference set that cannot matter any more are not simulated to the end."""
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.flowmesh_sim.placement_evaluation.test_verdicts import LOAD
 
-from flowmesh_sim.paper.campaign import Campaign
+from flowmesh_sim.paper.campaign import Campaign, MeasureOf
 from flowmesh_sim.paper.measure import Figures
+from flowmesh_sim.paper.plan import Cell
 from flowmesh_sim.placement_evaluation import whole_set
 from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, limits_of
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
@@ -15,9 +18,11 @@ from flowmesh_sim.placement_evaluation.objective import OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import reference_cells
 from flowmesh_sim.placement_evaluation.reference_set import Member, cell_of
 from flowmesh_sim.placement_evaluation.results import PlacementResults, best
+from flowmesh_sim.scenario import Scenario
 
 SMALL = EvaluationLoad("tiny", "a few", ({**LOAD.load[0], "runs": 4, "rows": 2},), ("4090",), 2)
 SEEDS = (7,)
+SEEDS_3 = (1, 2, 3)
 DEFAULT = Member("fifo-sharing", "frozen", 300.0, ("4090",))
 OTHERS = [
     Member("fifo", "hpa", 600.0, ("4090",)),
@@ -92,3 +97,57 @@ def test_a_member_that_was_stopped_and_leads_is_simulated_to_the_end(
     whole_set.simulate_whole_set(campaign, [SMALL], SEEDS, processes=1)
     (figures,) = campaign.found(cell_of(SMALL, OTHERS[0], SEEDS)).values()
     assert "stopped_s" not in figures
+
+
+class GivenFigures(Campaign):
+    """Simulates nothing: each system's figures are a multiple of $1 and 1,000 s, by seed.
+
+    Attributes:
+        simulated: systems and seeds that would have been simulated, in order.
+    """
+
+    def __init__(self, factors: Mapping[str, Mapping[int, float]]) -> None:
+        self._factors = factors
+        self._found: dict[tuple[str, int], Figures] = {}
+        self.simulated: list[tuple[str, int]] = []
+
+    def run(
+        self, cells: list[Cell], *, processes: int, measure_of: MeasureOf | None = None
+    ) -> None:
+        for cell in cells:
+            for seed in cell.seeds:
+                if (cell.system, seed) not in self._found:
+                    simulate = partial(self._simulate, cell.system)
+                    with pytest.MonkeyPatch.context() as patch:
+                        patch.setattr(whole_set, "measure", simulate)
+                        made = measure_of(cell, seed) if measure_of else simulate
+                    self._found[cell.system, seed] = made(cell.scenario, seed)
+
+    def found(self, cell: Cell) -> dict[int, Figures]:
+        keys = {seed: (cell.system, seed) for seed in cell.seeds}
+        return {seed: self._found[key] for seed, key in keys.items() if key in self._found}
+
+    def _simulate(
+        self, system: str, scenario: Scenario, seed: int, limits: MemberLimits | None = None
+    ) -> Figures:
+        del scenario, limits
+        self.simulated.append((system, seed))
+        factor = self._factors.get(system, dict.fromkeys(SEEDS_3, 1.0))[seed]
+        return {**figures(factor, 1000.0 * factor), "latency_s": factor}
+
+
+def test_a_member_that_cannot_matter_by_its_first_seeds_is_not_simulated_with_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_set, "small_set", lambda load: [DEFAULT])
+    for path in (whole_set.__name__, "flowmesh_sim.placement_evaluation.results"):
+        monkeypatch.setattr(f"{path}.reference_set", lambda load: [DEFAULT, *OTHERS])
+    worse, mixed = (member.label for member in OTHERS)
+    campaign = GivenFigures({worse: {1: 1.1, 2: 1.1}, mixed: {1: 1.1, 2: 0.9, 3: 0.9}})
+    whole_set.simulate_whole_set(campaign, [SMALL], SEEDS_3, processes=1)
+    assert [seed for system, seed in campaign.simulated if system == worse] == [1, 2]
+    assert [seed for system, seed in campaign.simulated if system == mixed] == [1, 2, 3]
+    cells = list(reference_cells([SMALL], lambda load: [DEFAULT, *OTHERS], SEEDS_3))
+    compared = PlacementResults(campaign, [SMALL], cells).compared(SMALL)
+    assert best(compared, OBJECTIVE).member.label == mixed
+    assert [c.member.label for c in compared if c.is_better] == [mixed]

@@ -21,7 +21,7 @@ from flowmesh_sim.placement_evaluation.reference_set import (
     small_set,
 )
 from flowmesh_sim.placement_evaluation.results import PlacementResults
-from flowmesh_sim.placement_evaluation.tables import render
+from flowmesh_sim.placement_evaluation.tables import one_for_all, render
 from flowmesh_sim.placement_evaluation.verdicts import RULES, Rule, fifo_member, verdict
 from flowmesh_sim.policies.baselines import KEEP_ALIVES_S
 
@@ -146,6 +146,30 @@ def test_a_rule_is_judged_when_its_own_simulations_are_there() -> None:
     assert verdict(RULE["Weak scaling, 8 to 48 workers"], equal)[1] == missed
     assert verdict(RULE["Best in hindsight, median"], equal)[1].startswith("open: 4 of ")
     assert verdict(RULE["48 workers, warm disks"], equal)[1] == "not simulated"
+
+
+# -- policies for all loads ----------------------------------------------------------------------
+
+
+def test_a_policy_for_all_loads_has_the_geometric_mean_of_its_ratios() -> None:
+    steady, bursts = LOAD, next(load for load in DRAWN.loads if load.name == "bursts-a")
+    halved, alone = fifo_member(LOAD).label, "random placement, frozen signal, 300 s"
+
+    class ByLoad(Given):
+        def found(self, cell: Cell) -> dict[int, Figures]:
+            if cell.load == bursts.name and cell.system.startswith(alone):
+                return {}
+            factor = {steady.name: 0.5, bursts.name: 8.0}[cell.load]
+            figures = {k: v * (factor if cell.system == halved else 1.0) for k, v in EQUAL.items()}
+            return dict.fromkeys(cell.seeds, figures)
+
+    loads = [steady, bursts]
+    needed = list(reference_cells(loads, small_set, SEEDS))
+    table = one_for_all(PlacementResults(ByLoad({}, {}), loads, needed))
+    fifo = "| FIFO with sharing, frozen signal, 300 s | 2.00 | 2.00 | 2.00 | 2.00 | 2.00 |"
+    assert f"{fifo} steady-a 0.50 | bursts-a 8.00 |" in table
+    assert alone not in table
+    assert "always on" not in table
 
 
 # -- the reference set ---------------------------------------------------------------------------
