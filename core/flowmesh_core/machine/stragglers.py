@@ -19,8 +19,9 @@ SEEN = 3
 def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, SignatureInfo]]:
     """Returns the attempts that a replica would help, with what the replica requires.
 
-    None while no worker idles. An attempt on a worker that does not meet a subscription's own
-    requirement may never count for that one, which gets a replica where it would run alone.
+    None while no worker idles, or once an attempt stores its outputs: a replica would begin the work
+    anew. An attempt on a worker that does not meet a subscription's own requirement may never count
+    for that one, which gets a replica where it would run alone.
     """
     settings = state.settings
     idle = (w for w in state.workers.values() if not w.attempts)
@@ -33,7 +34,8 @@ def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, Signature
             continue
         if attempt.info.suspects_of or not _may_have_another(attempt):
             continue
-        info = _unserved(attempt) or (attempt.info if _is_known(state, attempt) else None)
+        is_late = attempt.phase != "storing" and _is_known(state, attempt)
+        info = _unserved(attempt) or (attempt.info if is_late else None)
         if info is not None:
             found.append((attempt, info))
     return found

@@ -35,6 +35,24 @@ def test_a_straggler_gets_a_replica_the_first_publication_wins_and_the_fabric_pa
     assert len(world.publications) == published + 1
 
 
+def test_an_attempt_that_stores_its_outputs_gets_no_replica(world: World) -> None:
+    world.join("w1", "w2")
+    for n in range(3):
+        world.submit(plan(step("a", uses=SOLO, value=n)), f"before-{n}")
+    world.run()
+    uid = world.submit(plan(step("a", uses=SOLO)))
+    world.tick(0.1)
+    attempt = only(world)
+    world.begin(attempt.attempt_id)
+    world.stores(attempt.attempt_id)
+    for _ in range(4):
+        world.now += 5
+        world.beat()
+        world.tick()
+    world.finish(only(world).attempt_id)
+    assert world.finals[uid].phase == "Succeeded"
+
+
 def test_an_action_that_is_lost_while_its_replica_waits_for_a_worker_is_tried_again(
     world: World,
 ) -> None:

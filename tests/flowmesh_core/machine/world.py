@@ -400,6 +400,10 @@ class World:
         """A worker says that the attempt's host loads."""
         self._sync(self.worker_of(attempt_id), progress=(AttemptProgress(attempt_id, "loading"),))
 
+    def stores(self, attempt_id: str) -> None:
+        """A worker says that the attempt's work is done and its outputs are being stored."""
+        self._sync(self.worker_of(attempt_id), progress=(AttemptProgress(attempt_id, "storing"),))
+
     def checkpoint(self, attempt_id: str, done: float, *spoiled: str, digest: str = "") -> str:
         """A worker says that it stored a checkpoint, or that one is spoiled; its digest."""
         name = Digest(digest or digest_bytes(f"{attempt_id} at {done}".encode()))
