@@ -28,7 +28,7 @@ from flowmesh_cli.errors import CliError, answer
 from flowmesh_cli.exit_codes import ExitCode
 from flowmesh_cli.help_panels import show_panels
 from flowmesh_cli.interrupts import end_quickly, leave_at_second
-from flowmesh_cli.nearness import suggest_option
+from flowmesh_cli.usage_errors import explain_usage
 
 app = typer.Typer(
     name="fmesh",
@@ -90,7 +90,7 @@ def main(name: str = "fmesh") -> None:
         usage_message = getattr(e, "format_message", None)
         if usage_message is None:
             raise
-        suggest_option(e)
+        explain_usage(e)
         e.show()  # type: ignore[attr-defined]
         code = ExitCode.USAGE
         if "--json" in sys.argv:

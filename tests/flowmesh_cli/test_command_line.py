@@ -81,6 +81,21 @@ def test_an_option_for_parameters_under_another_name_is_answered_with_its_name(
     assert json.loads(done.stdout)["error"]["message"] == message
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("amend x --priority high", "'--priority': high is not a valid integer"),
+        ("load x --rate fast", "'--rate': fast is not a valid number"),
+        ("load x --rate 0", "'--rate': 0 is not greater than or equal to 0.01"),
+        ("run flow.yaml --workers -1", "'--workers': -1 is not greater than or equal to 0"),
+    ],
+)
+def test_a_wrong_value_of_an_option_is_named(arguments: str, message: str, tmp_path: Path):
+    done = fmesh(*arguments.split(), "--json", cwd=tmp_path)
+    assert done.returncode == ExitCode.USAGE
+    assert json.loads(done.stdout)["error"]["message"] == f"Invalid value for {message}"
+
+
 def ending(error: BaseException) -> tuple[int, str]:
     app = typer.Typer(pretty_exceptions_enable=False)
 
