@@ -156,7 +156,7 @@ paper: $(READY) ## the paper's evaluation in virtual time; writes docs/evaluatio
 	@$(BIN)/python -m flowmesh_sim.paper $(ARGS)
 
 .PHONY: placement-evidence
-placement-evidence: $(READY) ## the scheduler beside simple policies, on loads drawn anew (ARGS="--all --write")
+placement-evidence: $(READY) ## the scheduler beside simple policies, on loads drawn anew (ARGS="--all")
 	@$(BIN)/python -m flowmesh_sim.placement_evaluation $(ARGS)
 
 .PHONY: paper-serving

@@ -171,7 +171,7 @@ JOBS: tuple[Job, ...] = (
     Job("paper", _make("paper"), 8 * 3600.0, last_line),
     Job(
         "placement-evidence",
-        _make("placement-evidence", "ARGS=--all --write"),
+        _make("placement-evidence", "ARGS=--all --final --seeds 3 --write"),
         24 * 3600.0,
         line_with("rules reached"),
     ),

@@ -19,8 +19,6 @@ from flowmesh_sim.placement_evaluation.whole_set import simulate_whole_set
 
 PAGE = Path("docs/evaluation-placement.md")
 NAMES = ("reference", "scaling", "figure-5")
-FINAL = ("draw", "loads", "verdicts", "policies", "one-for-all", "hindsight")
-"""Tables that the page has a second time, for the loads and seeds that are held back."""
 
 
 def main() -> None:
@@ -54,6 +52,8 @@ def _options() -> argparse.Namespace:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.write and not options.final:
+        raise FlowMeshError(f"--write needs --final: {PAGE} shows evaluation seeds alone")
     drawn = draw(options.scheduler or scheduler_commit(Path.cwd()))
     judged = list(drawn.loads) if options.final else drawn.seen()
     seeds = drawn.evaluation_seeds if options.final else drawn.seen_seeds
@@ -90,8 +90,6 @@ def _run(options: argparse.Namespace) -> None:
         f"{'evaluation' if options.final else 'seen'} seeds {', '.join(map(str, seeds))}. "
         f"{summary(results)}."
     )
-    if options.final:
-        tables = {f"final {name}": tables[name] for name in FINAL}
     _show(tables, write=options.write)
     print(summary(results))  # noqa: T201 - a command's output
     if results.simulated_loads():

@@ -9,6 +9,7 @@ import pytest
 from flowmesh_sim.paper.campaign import Campaign, perform
 from flowmesh_sim.paper.measure import Figures
 from flowmesh_sim.paper.plan import Cell
+from flowmesh_sim.placement_evaluation.__main__ import main
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad, draw
 from flowmesh_sim.placement_evaluation.measure import measure
 from flowmesh_sim.placement_evaluation.objective import OBJECTIVE, Objective
@@ -219,3 +220,13 @@ def test_a_simulation_is_stored_and_shown(tmp_path: Path) -> None:
     assert "| tiny | FIFO with sharing, frozen signal, 300 s, 4090 |" in tables["policies"]
     assert tables["gap"].count("| tiny | FlowMesh |") == 2
     assert "| a-64 | not simulated |" in tables["scaling"]
+
+
+def test_the_page_is_written_with_evaluation_seeds_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["placement-evidence", "--write"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 1
+    assert "--write needs --final" in capsys.readouterr().err
