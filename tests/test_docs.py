@@ -48,6 +48,14 @@ def test_fields_that_pages_name_exist() -> None:
     assert {(page, field) for page, field in named if field not in known} == set()
 
 
+def test_the_serving_page_has_every_error_code_of_a_router() -> None:
+    sources = (ROOT / "serving/flowmesh_serving").rglob("*.py")
+    codes = {code for path in sources for code in re.findall(r'code="(\w+)"', path.read_text())}
+    page = (ROOT / "docs/serving.md").read_text()
+    assert len(codes) > 20
+    assert {code for code in codes if f"`{code}`" not in page} == set()
+
+
 def test_every_rule_of_the_security_page_names_its_test() -> None:
     rows = [
         line for line in (ROOT / "docs/security.md").read_text().splitlines() if line[:2] == "| "
