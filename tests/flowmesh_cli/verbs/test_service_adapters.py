@@ -83,7 +83,7 @@ def test_a_refusal_of_the_fabric_names_the_option_and_what_to_write() -> None:
 
 
 def test_embeddings_have_no_adapters() -> None:
-    with pytest.raises(CliError, match="takes no adapters"):
+    with pytest.raises(CliError, match="cannot load adapters"):
         offers_of(ServeOptions((MODEL,), embeddings=True, adapters=("a=./german",)))
 
 
