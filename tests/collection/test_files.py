@@ -53,7 +53,8 @@ MISSING: dict[str, tuple[str, ...]] = {
         f"train.sft {DEVICES}",
     ),
     "ppo_training_llama_1b": (
-        "no parameter 'target_kl'; target_kl is not offered; kl_coef keeps the policy near the model",
+        "no parameter 'target_kl'; target_kl is not offered; kl_coef keeps the policy near the"
+        " model",
     ),
     "ppo_training_ministral": (
         "no parameter 'early_stopping'; training does not stop early; set its length",

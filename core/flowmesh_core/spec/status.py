@@ -68,9 +68,9 @@ class OutputStatus(_Shown):
         description="cas:<kind>:<digest>.<key id><mac>, by which another workflow of the namespace"
         " uses it and `fmesh outputs` fetches it.",
     )
-    rows: int | None = Field(default=None, description="Of a data set.")
+    rows: int | None = Field(default=None, description="Number of rows of a data set.")
     bytes: int | None = Field(default=None, description="Its size.")
-    value: Any = Field(default=None, description="Of metrics: their values, where they are small.")
+    value: Any = Field(default=None, description="Values of metrics, where they are small.")
 
 
 class StepRow(_Shown):

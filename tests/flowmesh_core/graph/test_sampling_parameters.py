@@ -104,8 +104,8 @@ def test_a_parameter_is_accepted_where_its_implementation_has_it(
         (
             {"reasoning": "thoughts", "jsonSchema": {"type": "object"}},
             ".reasoning",
-            "with jsonSchema a completion is JSON from its start, so it has no reasoning; leave one of"
-            " the two out",
+            "with jsonSchema a completion is JSON from its start, so it has no reasoning; leave one"
+            " of the two out",
         ),
         ({"repetitionPenalty": 0}, ".repetitionPenalty", "0.0 is less than the least allowed 0.01"),
     ],
