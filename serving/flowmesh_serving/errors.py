@@ -217,7 +217,7 @@ def admission_refused(why: str) -> OpenAiError:
             "your namespace has its full share of requests in flight",
             "rate_limit_exceeded",
         ),
-        "too-late": ("the reply would miss its latency target", "overloaded"),
+        "too-late": ("the reply would come too late", "overloaded"),
     }[why]
     return OpenAiError(
         f"The service is busy: {text}. Try again later.", type="requests", code=code, status=429

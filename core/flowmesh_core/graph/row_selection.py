@@ -38,10 +38,7 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
             owner = "a Hugging Face address" if name == "revision" else "a Hugging Face data set"
             yield name, f"{name} belongs to {owner}; this is {_shown(kind, text)}"
         elif name in _OF_HUB and _names_a_file(text):
-            yield (
-                name,
-                f"{name} chooses among files, but the address names one",
-            )
+            yield name, f"{name} chooses among files, but the address names one"
         elif kind not in ("dataset", "output"):
             yield name, f"{name} belongs to a dataset; this is a {kind}"
     yield from _value_problems(spec, kind)
