@@ -202,7 +202,7 @@ _FAILURES = (
             ),
         ),
         "short",
-        "By kind, in 15 minutes; docs/failures.md explains each. Of one of the fabric's own kinds "
+        "By kind, in 15 minutes; docs/states.md explains each. Of one of the fabric's own kinds "
         "the alert FlowMeshStepsFailing allows four.",
         limit=5.0,
     ),

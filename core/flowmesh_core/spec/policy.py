@@ -55,7 +55,8 @@ class CachePolicySpec(SpecModel):
     salt: str = Field(
         default="",
         max_length=256,
-        description="Part of the names of their actions; a new salt starts their cache anew.",
+        description="A text that is hashed into the names of their actions; a new one starts their"
+        " cache anew.",
     )
     ttl: DurationLimit | None = Field(
         default=None, description="How long their results stay valid, such as 30d."

@@ -26,7 +26,9 @@ class Toleration(SpecModel):
         default="", description="The taint's effect; all where empty."
     )
     toleration_seconds: int | None = Field(
-        default=None, ge=0, description="For NoExecute: how long; for ever without it."
+        default=None,
+        ge=0,
+        description="For NoExecute: how long the taint is tolerated; without it for ever.",
     )
 
 
@@ -94,4 +96,6 @@ class PodTemplate(SpecModel):
     metadata: TemplateMetadata = Field(
         default=TemplateMetadata(), description="Labels and annotations of the pods."
     )
-    spec: TemplateSpec = Field(default=TemplateSpec(), description="Of the pods.")
+    spec: TemplateSpec = Field(
+        default=TemplateSpec(), description="Fields merged into the spec of the pods."
+    )

@@ -36,9 +36,11 @@ class ReplicasSpec(SpecModel):
         default=1,
         ge=0,
         le=REPLICAS_MAX,
-        description="The least; one is loaded even where this is 0.",
+        description="The least number of replicas; one is loaded even where this is 0.",
     )
-    max: int = Field(default=1, ge=1, le=REPLICAS_MAX, description="The most.")
+    max: int = Field(
+        default=1, ge=1, le=REPLICAS_MAX, description="The greatest number of replicas."
+    )
 
     @model_validator(mode="after")
     def _ordered(self) -> "ReplicasSpec":
@@ -98,7 +100,9 @@ class ComponentSpec(SpecModel):
         default="", max_length=128, description="The engine, such as llm.generate; or give python."
     )
     python: PythonSpec | None = Field(default=None, description="The code; or give uses.")
-    batch: BatchSpec = Field(default=BatchSpec(), description="Of a Python component.")
+    batch: BatchSpec = Field(
+        default=BatchSpec(), description="How calls of a Python component are batched."
+    )
     trusted: bool = Field(
         default=False,
         description="Runs a Python component outside the sandbox, on workers that allow it.",
@@ -125,7 +129,9 @@ class ComponentSpec(SpecModel):
         description="What the engine is loaded with: dtype, batchInvariant, implementation, and"
         " parameters that all requests share.",
     )
-    replicas: ReplicasSpec = Field(default=ReplicasSpec(), description="How many there are.")
+    replicas: ReplicasSpec = Field(
+        default=ReplicasSpec(), description="How many replicas the component has."
+    )
     affinity: Name | None = Field(
         default=None,
         description="A group of the service's components: a worker has a replica of each of them,"
@@ -141,7 +147,7 @@ class ComponentSpec(SpecModel):
         default=0,
         ge=0,
         le=CALLS_MAX,
-        description="Requests that one replica runs at once; 0 for what the engine can.",
+        description="Requests that one replica runs at once; 0 leaves the number to the engine.",
     )
     resources: ResourcesSpec = Field(
         default=ResourcesSpec(), description="What a replica requires of a worker."

@@ -50,7 +50,7 @@ class WeightsSpec(SpecModel):
 
     alpha: float = Field(ge=0, le=1000, description="Weight of an early finish.")
     beta: float = Field(ge=0, le=1000, description="Weight of low cost.")
-    gamma: float = Field(ge=0, le=1000, description="Weight of data that are already near.")
+    gamma: float = Field(ge=0, le=1000, description="Weight of input locality.")
 
 
 class ResourcesSpec(SpecModel):
@@ -65,7 +65,7 @@ class ResourcesSpec(SpecModel):
     gpu_product: list[str] = Field(
         default_factory=list,
         max_length=32,
-        description="Any of these GPU products; all where empty.",
+        description="GPU products of which the worker must have one; empty for any.",
         json_schema_extra=FILLED,
     )
     tensor_parallel: int | None = Field(
@@ -108,11 +108,12 @@ class CacheSpec(SpecModel):
     salt: str = Field(
         default="",
         max_length=256,
-        description="Part of the names of the actions; a change makes new ones.",
+        description="A text that is hashed into the names of the actions; another text makes them"
+        " new actions.",
     )
     max_age: DurationLimit | None = Field(
         default=None,
-        description="Reuse results at most this old when the run was created.",
+        description="Reuse only results that were at most this old when the run was created.",
         json_schema_extra=FILLED,
     )
     ignored_inputs: list[Name] = Field(

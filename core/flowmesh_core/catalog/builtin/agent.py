@@ -35,7 +35,7 @@ AGENT = EngineContract(
             "rows",
             PortKind.DATASET,
             doc="The input's columns, the answer (null where there is none), the transcript,"
-            " `finish_reason` and `turns`, a row a row.",
+            " `finish_reason` and `turns`, one row per row.",
         ),
     ),
     params=(
@@ -83,7 +83,7 @@ AGENT = EngineContract(
             default=8,
             minimum=1,
             maximum=64,
-            doc="Completions a row. With `required` the last one is held to an answer.",
+            doc="Most completions per row. With `required` the last one is held to an answer.",
         ),
         Param(
             "maxTokens",

@@ -72,7 +72,7 @@ METRICS = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="A row an instance, in order of declaration: its matrix values and its metrics."
+            doc="One row per instance, in order of declaration: its matrix values and its metrics."
             " What an instance does not have is null; skipped instances are left out.",
         ),
     ),

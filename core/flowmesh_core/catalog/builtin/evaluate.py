@@ -69,7 +69,7 @@ MULTIPLE_CHOICE = EngineContract(
     implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
-    inputs=(Port("rows", PortKind.DATASET, doc="A question with its choices a row."),),
+    inputs=(Port("rows", PortKind.DATASET, doc="One question with its choices per row."),),
     outputs=(
         Port(
             "metrics",
@@ -149,7 +149,11 @@ PASS_AT_K = EngineContract(
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(
-        Port("rows", PortKind.DATASET, doc="A sample a row, as llm.generate makes with `samples`."),
+        Port(
+            "rows",
+            PortKind.DATASET,
+            doc="One sample per row, as llm.generate makes with `samples`.",
+        ),
     ),
     outputs=(
         Port(
@@ -169,7 +173,8 @@ PASS_AT_K = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="A row a problem: its columns, `samples`, `passed`, and `pass_at_k` for every k.",
+            doc="One row per problem: its columns, `samples`, `passed`, and `pass_at_k` for every"
+            " k.",
         ),
     ),
     params=(
@@ -214,7 +219,9 @@ WIN_RATE = EngineContract(
     implementation=2,
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
-    inputs=(Port("rows", PortKind.DATASET, doc="A comparison of two answers, a and b, a row."),),
+    inputs=(
+        Port("rows", PortKind.DATASET, doc="One comparison of two answers, a and b, per row."),
+    ),
     outputs=(
         Port(
             "metrics",
@@ -242,7 +249,7 @@ WIN_RATE = EngineContract(
             "rows",
             PortKind.DATASET,
             doc="The comparisons with `outcome`: 1 where a wins, 0.5 for a tie, 0 where b wins."
-            " With `pair`, a row a pair.",
+            " With `pair`, one row per pair.",
         ),
     ),
     params=(

@@ -212,7 +212,7 @@ CHAT = EngineContract(
             ParamType.NUMBER,
             minimum=0,
             maximum=10,
-            doc="How evenly to sample; the endpoint's own default where it is not given.",
+            doc="Sampling temperature; the endpoint's own default where it is not given.",
         ),
         Param("seed", ParamType.INTEGER, doc="Sent where it is given; few servers keep to it."),
         Param(

@@ -36,7 +36,9 @@ GENERATE = EngineContract(
     inputs=(_MODEL, _ADAPTER, _ROWS),
     outputs=(
         Port(
-            "rows", PortKind.DATASET, doc="The input's columns and the completion, a row a sample."
+            "rows",
+            PortKind.DATASET,
+            doc="The input's columns and the completion, one row per sample.",
         ),
     ),
     params=(
@@ -59,7 +61,14 @@ GENERATE = EngineContract(
             template="jinja",
             doc="A system message put before the messages; a template.",
         ),
-        Param("samples", ParamType.INTEGER, default=1, minimum=1, maximum=1024, doc="Rows a row."),
+        Param(
+            "samples",
+            ParamType.INTEGER,
+            default=1,
+            minimum=1,
+            maximum=1024,
+            doc="Completions per row, each a row of its own.",
+        ),
         Param("output", ParamType.STRING, default="completion", doc="The completion's column."),
         Param(
             "temperature",
@@ -67,7 +76,7 @@ GENERATE = EngineContract(
             default=1.0,
             minimum=0,
             maximum=10,
-            doc="How evenly to sample; 0 is greedy.",
+            doc="Sampling temperature; 0 is greedy.",
         ),
         Param("topP", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc=_TOP_P),
         Param(
@@ -141,7 +150,7 @@ GENERATE = EngineContract(
     capacity=64,
     base_memory_mib=2048,
     component_memory_factor=1.2,
-    doc="Completes a prompt or answers a chat for every row, one output row a sample. Columns of"
+    doc="Completes a prompt or answers a chat for every row, one output row per sample. Columns of"
     " the input pass through; added columns replace those of the same name.",
     examples=(
         'with: {prompt: "Q: {{ question }}\\nA:", maxTokens: 48, temperature: 0.8, seed: 7}',

@@ -26,7 +26,7 @@ SAMPLING = (
         minimum=-2,
         maximum=2,
         added=1,
-        doc="Taken off the logit of each token that the completion has so far.",
+        doc="Subtracted from the logit of each token that the completion has so far.",
     ),
     Param(
         "frequencyPenalty",
@@ -35,7 +35,7 @@ SAMPLING = (
         minimum=-2,
         maximum=2,
         added=1,
-        doc="Likewise, as often as the completion has the token.",
+        doc="Subtracted from a token's logit for each time that the completion has the token.",
     ),
     Param(
         "minTokens",

@@ -59,7 +59,7 @@ def training_outputs(*metrics: Metric) -> tuple[Port, ...]:
         Port(
             "curve",
             PortKind.DATASET,
-            doc="One row a logged step: `step`, `epoch`, `loss`, `learning_rate`, `grad_norm`,"
+            doc="One row per logged step: `step`, `epoch`, `loss`, `learning_rate`, `grad_norm`,"
             " `eval_loss` where it was evaluated, and the trainer's own figures.",
         ),
     )
@@ -150,7 +150,7 @@ def training_params(*, learning_rate: float, num_train_epochs: float = 3.0) -> t
             ParamType.NUMBER,
             default=num_train_epochs,
             minimum=0,
-            doc="How often to go through the rows; a fraction ends in the middle.",
+            doc="Passes over the rows; a fraction ends within one.",
         ),
         Param(
             "max_steps",
@@ -178,7 +178,7 @@ def training_params(*, learning_rate: float, num_train_epochs: float = 3.0) -> t
             ParamType.INTEGER,
             default=1,
             minimum=1,
-            doc="Batches a step of the optimizer: a smaller batch and more of them need less"
+            doc="Batches per step of the optimizer: a smaller batch and more of them need less"
             " memory for nearly the same steps.",
         ),
         *_SCHEDULE,
@@ -192,7 +192,7 @@ _SCHEDULE = (
         ParamType.STRING,
         default="linear",
         choices=SCHEDULES,
-        doc="How the learning rate goes on.",
+        doc="The schedule of the learning rate.",
     ),
     Param(
         "warmup_steps",
@@ -212,7 +212,7 @@ _SCHEDULE = (
         ParamType.NUMBER,
         default=1.0,
         minimum=0,
-        doc="Gradients are scaled down to this norm; 0 leaves them.",
+        doc="Gradients are clipped to this norm; 0 clips none.",
     ),
     Param(
         "optim",

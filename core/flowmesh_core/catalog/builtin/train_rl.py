@@ -46,7 +46,7 @@ _PROMPTS = (
         " templates.",
     ),
 )
-_TEMPERATURE_DOC = "How evenly completions are drawn; the policy is trained at this temperature."
+_TEMPERATURE_DOC = "Sampling temperature of the completions; the policy is trained at it."
 
 _PPO_METRICS = (
     *map(Metric, ("reward", "kl", "episode")),
@@ -133,7 +133,7 @@ PPO = EngineContract(
             ParamType.INTEGER,
             default=4,
             minimum=1,
-            doc="How often to go through the completions of one step.",
+            doc="Passes over the completions of one step.",
         ),
         Param(
             "num_mini_batches",
@@ -163,7 +163,13 @@ PPO = EngineContract(
             choices=("k1", "k3"),
             doc="How that distance is estimated; k3 varies less.",
         ),
-        Param("cliprange", ParamType.NUMBER, default=0.2, minimum=0, doc="Of the policy's ratio."),
+        Param(
+            "cliprange",
+            ParamType.NUMBER,
+            default=0.2,
+            minimum=0,
+            doc="The clip range of the policy's ratio.",
+        ),
         Param("vf_coef", ParamType.NUMBER, default=0.1, minimum=0, doc="The value loss's weight."),
         Param(
             "cliprange_value",
