@@ -208,7 +208,7 @@ def test_workers_that_are_not_ready_are_removed_first_then_those_with_least_to_l
         "on": WorkerObservation(1),
     }
     seen = [*pods("warm", "cold", "on"), PodObservation("starting")]
-    one = Backlog(running_s=100.0, busy=1)
+    one = Backlog(running_s=60.0, ready_s=40.0, busy=1, actions=1)
     planned = scaler.plan(VIEW, one, PoolObservation(4, workers, seen), 20.0)
     assert planned.wanted == 2
     assert planned.cordon == {"starting", "cold"}

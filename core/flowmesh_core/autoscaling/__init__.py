@@ -1,5 +1,5 @@
 """Decides how many workers each pool needs, and which engines to load before work arrives.
 
-The control plane's capacity signal calls it, and the operator turns its backlogs into replicas. It
-reads snapshots and remembers demand; it never places work.
+The control plane computes the capacity signal here, and the operator turns the backlogs into
+replicas. This package reads snapshots and demand; it never places work.
 """

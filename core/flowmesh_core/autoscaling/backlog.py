@@ -1,11 +1,13 @@
 """The capacity signal: predicted seconds of work by pool.
 
 The operator's pools read it every second. Every ready action counts in exactly one pool: the one
-that could run it at the best utility, judged by an idle worker of the pool's shape, so that a pool
-without any worker counts too. A signature in demand has a preferred pool (``preferred_pools``), and
-its ready and running actions count there; an action without a model counts where workers are needed
-in any case; all other running work counts where it is. ``PoolSizer`` turns the signal into a
-number of workers and has the only state.
+that could run it at the best utility. Each pool is judged by an idle worker of its shape, so a pool
+without workers is compared too. There are two exceptions. A signature in demand has a preferred
+pool (``preferred_pools``), where its ready and running actions count. An action without a model
+counts in a pool that needs workers in any case. All other running work counts where it runs.
+
+``PoolSizer`` turns the signal into a number of workers. The functions here keep no state; the
+caller's ``EngineRelocation`` does.
 """
 
 from collections import Counter, defaultdict
@@ -40,29 +42,34 @@ DEFAULT_WEIGHTS = UtilityWeights()
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The work that a pool has before it.
+    """The work that a pool still has to do.
 
     Attributes:
         running_s: worker-seconds until the work of its workers is done. More workers do not end
-            running work sooner, so each counts for no more than one worker may have before it.
-        ready_s: worker-seconds of the ready actions assigned to it, as shares of full instances.
-        start_s: seconds until one more worker has loaded the instances that these need.
-        waiting_nanousd_per_hour: the value of the time of the runs that wait for its work.
-        actions: ready actions assigned to it.
+            running work sooner, so no worker counts for more seconds than one worker may have
+            queued.
+        ready_s: worker-seconds of the ready actions assigned to the pool, as shares of full
+            instances.
+        start_s: seconds until one more worker has loaded the instances that these actions need.
+        waiting_nanousd_per_hour: the value of time of the runs that wait for the pool's work.
+        actions: ready actions assigned to the pool.
+        elsewhere: actions that run in another pool although their engine prefers this one.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
-        deadline_workers: workers that the deadlines of its actions need.
-        foreseen: workers whose instances open steps will need, where they are worth their price.
-        warm: workers whose instances in demand are worth keeping, or that had them and are not
-            replaced yet. None is started for them.
+        deadline_workers: workers that the deadlines of the pool's actions need.
+        for_open_steps: workers with instances that open steps will need, if those are worth a
+            worker's price.
+        warm: workers to keep for instances in demand: either the instances are worth it, or they
+            move to another pool and are not ready there yet. No worker is started for them.
         steady: workers that pay at the rates of the last ten minutes.
-        serving: workers that have replicas of services, and more for replicas that are nowhere.
-        occupied: workers that replicas of services fill, so that they do not count for what waits.
-        substitutable: whether its missing workers (``pool_supply``) could run what waits for the
-            first worker of another pool: the first to come runs it.
-        unbounded: the same without the ready actions of namespaces that may use a few workers
-            only; None where it has none of these.
-        bounded: namespace → workers that it may use here beside those that it uses, of these; over
-            all pools no more than its quota leaves.
+        serving: workers that have replicas of services, plus those needed for replicas that are
+            not placed yet.
+        occupied: workers that are full of replicas of services, so they cannot run waiting actions.
+        substitutable: whether the pool's missing workers (``pool_supply``) could run work that
+            waits for the first worker of another pool. The first worker to connect runs it.
+        unbounded: the same backlog without the ready actions of namespaces with a limit on their
+            workers; None if there are no such actions.
+        bounded: for each of these namespaces, how many more workers it may use in this pool. The
+            sum over all pools is at most what its quota leaves.
     """
 
     running_s: float = 0.0
@@ -70,9 +77,10 @@ class Backlog:
     start_s: float = 0.0
     waiting_nanousd_per_hour: float = 0.0
     actions: int = 0
+    elsewhere: int = 0
     busy: int = 0
     deadline_workers: int = 0
-    foreseen: int = 0
+    for_open_steps: int = 0
     warm: int = 0
     steady: int = 0
     substitutable: bool = False
@@ -86,10 +94,15 @@ class Backlog:
         """The signal: worker-seconds of running and ready work."""
         return self.running_s + self.ready_s
 
+    @property
+    def usable(self) -> int:
+        """How many workers can share the work: each action runs on one worker."""
+        return self.busy + self.actions + self.elsewhere
+
     def workers_that_pay(self, pool: PoolView, most: int) -> int:
         """Returns how many workers of its pool save more waiting than they cost."""
         return workers_that_pay(
-            pool.shape.price_nanousd_per_hour,
+            pool.price_nanousd_per_hour,
             self.seconds,
             self.waiting_nanousd_per_hour,
             max(pool.start_s, self.start_s),
@@ -104,11 +117,11 @@ class CapacitySignal:
 
     Attributes:
         backlogs: by pool.
-        homes: signature in demand → its preferred pool.
+        preferred: signature in demand → its preferred pool.
     """
 
     backlogs: dict[str, Backlog]
-    homes: dict[Digest, str]
+    preferred: dict[Digest, str]
 
 
 def signal_of(
@@ -124,11 +137,11 @@ def signal_of(
     Args:
         snapshot: of the machine; its workers name their pools.
         model: predicts durations and loading times.
-        pools: those that can grow; ready actions that none can run count nowhere (their rejection
-            says why), actions in backoff count when they are due.
-        warm: signatures in demand, each with instances in the pool that suits it best.
-        relocation: the caller's; it remembers what was moved to save money.
-        serving: pool → workers that replicas of services need, by their planner.
+        pools: the pools that can grow. Ready actions that no pool can run count nowhere (their
+            rejection says why); actions in backoff count once they are due.
+        warm: signatures in demand; each gets instances in its preferred pool.
+        relocation: the caller's state of engine moves, kept from one signal to the next.
+        serving: pool → workers that replicas of services need, from the services' planner.
     """
     moves = relocation or EngineRelocation()
     found = _CapacitySignal(snapshot, model, pools, warm, moves).found()
@@ -138,7 +151,7 @@ def signal_of(
 
 
 class _CapacitySignal:
-    """The signal while it is computed."""
+    """Computes one capacity signal."""
 
     def __init__(
         self,
@@ -164,7 +177,7 @@ class _CapacitySignal:
             name = worker.shape.pool
             self._found.setdefault(name, Backlog())
             self._open.setdefault(name, set()).update(worker.instances)
-            # A pool's next worker is assumed to have on its disk what its present workers have.
+            # Assume that a pool's next worker has the same components on disk as its present ones.
             self._local.setdefault(name, set()).update(components & worker.local.keys())
         self._preferred_pools = PreferredPools(
             warm, pools, self._template_workers, self._open_of, relocation, snapshot.now_s
@@ -177,7 +190,7 @@ class _CapacitySignal:
             self._found[pool.name] = replace(
                 self._found[pool.name],
                 warm=workers,
-                foreseen=min(workers, sum(packing.needed)),
+                for_open_steps=min(workers, sum(packing.needed)),
                 steady=self._preferred_pools.steady[pool.name],
             )
 
@@ -196,14 +209,14 @@ class _CapacitySignal:
         return self._able(one.info, one.work, one.info.capacity)
 
     def _count_with_demand(self, pool: PoolView) -> int:
-        """A pool's workers that have an instance which is in demand."""
+        """Returns how many workers of a pool have an instance whose signature is in demand."""
         workers = [
             w for w in self._snapshot.workers if w.shape.pool == pool.name and not w.draining
         ]
         return sum(not self._preferred_pools.found.keys().isdisjoint(w.instances) for w in workers)
 
     def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
-        """Pool → the share of some signatures' memory that its workers have open."""
+        """Returns pool → the share of some signatures' memory that its workers have open."""
         mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
@@ -242,6 +255,7 @@ class _CapacitySignal:
                     self._found[pool.name] = replace(
                         preferred,
                         ready_s=preferred.ready_s + more_s,
+                        elsewhere=preferred.elsewhere + instance.assigned,
                         waiting_nanousd_per_hour=preferred.waiting_nanousd_per_hour + value,
                     )
             stays_s = min(stays_s, self._most_s.get(name, stays_s))
@@ -254,14 +268,15 @@ class _CapacitySignal:
             )
 
     def _value(self, signature: Digest, weights: UtilityWeights = DEFAULT_WEIGHTS) -> float:
-        """The value of the time of the runs that wait for one action, in nano-dollars an hour."""
+        """Returns the value of time of runs that wait for an action, in nano-dollars an hour."""
         one = self._warm.get(signature)
         return value_of_time(one.weights) * one.waiting_runs if one else value_of_time(weights)
 
     def _counts_at(self, instance: InstanceView) -> tuple[PoolView | None, float]:
-        """The pool that should run an instance's actions, and for how many seconds; or None.
+        """Returns the pool that an instance's actions count in, and their worker-seconds there.
 
-        What ends only after a worker could have started there counts where it is.
+        The pool is None if they count where they run. That includes actions that end later than a
+        new worker of the other pool could start.
         """
         preferred = self._preferred_pools.found.get(instance.signature)
         if preferred is not None:
@@ -311,9 +326,9 @@ class _CapacitySignal:
         self._split_bounds(bounds)
 
     def _with_bound(self, known: Backlog, group: ActionGroup, chosen: TemplateWorker) -> Backlog:
-        """Returns a pool's backlog as the next group's bound limits it.
+        """Returns a pool's backlog, prepared for a group whose tenant has a bound on its workers.
 
-        What several tenants want counts for none of them, so it is not bounded.
+        An action that several tenants want counts for none of them, so it is not bounded.
         """
         if len(group.bounded_tenants) != 1:
             return known
@@ -324,7 +339,7 @@ class _CapacitySignal:
         return replace(known, unbounded=known.unbounded or known)
 
     def _split_bounds(self, bounds: WorkerBounds) -> None:
-        """Gives each pool its part of the workers that bounded namespaces may still use."""
+        """Divides the workers that bounded namespaces may still use among the pools."""
         most = {pool.name: pool.most for pool in self._pools}
         room = {name: max(0, n - self._found[name].busy) for name, n in most.items()}
         for tenant, ready_s in self._bounded_s.items():
@@ -336,10 +351,10 @@ class _CapacitySignal:
                 self._found[name] = replace(known, bounded={**known.bounded, tenant: part})
 
     def _first_elsewhere(self, bounds: WorkerBounds) -> set[ReadyGroup]:
-        """The ready work that comes first in its namespaces and runs on no worker that these use.
+        """Returns the ready groups that are first in a namespace and cannot run on its workers.
 
-        Also at their bound it counts for one worker: they leave one of theirs once it is there
-        (``bound_reservations``).
+        Such a group counts for one worker even if the namespace is at its bound: once that worker
+        is there, the namespace gives up one of the workers that it uses (``bound_reservations``).
         """
         if not self._snapshot.worker_uses:
             return set()
@@ -350,14 +365,14 @@ class _CapacitySignal:
         return {group.ready for group, _ in first_in_bounds(able).values()} - kept
 
     def _runs_on(self, workers: Collection[str], group: ActionGroup) -> bool:
-        """Whether one of these workers meets a group's hard constraints."""
+        """Whether at least one of these workers meets a group's hard constraints."""
         requirement, reserved = group.info.requirement, self._snapshot.reserved_pools
         shapes = (worker.shape for worker in self._snapshot.workers if worker.name in workers)
         unmet = (unmet_in_pool(requirement, s, reserved, group.reserved_pools) for s in shapes)
         return any(cause is None for cause in unmet)
 
     def _occupied(self, pool: str, info: SignatureInfo) -> int:
-        """The workers of a pool that have no room for an engine, ever, beside their replicas."""
+        """Returns how many workers of a pool can never hold an engine beside their replicas."""
         return sum(
             worker.shape.pool == pool
             and not worker.draining
@@ -369,7 +384,7 @@ class _CapacitySignal:
         )
 
     def _keep_requests(self, able: Sequence[TemplateWorker]) -> None:
-        """Keeps the requests of pools that are short of workers and could run this."""
+        """Marks pools that are short of workers and could run this, so they keep their requests."""
         for pool in (empty.pool for empty in able):
             if pool.supply is not None:
                 self._found[pool.name] = replace(self._found[pool.name], substitutable=True)
@@ -381,10 +396,10 @@ class _CapacitySignal:
         ready: int,
         reserved_pools: Collection[str] = (),
     ) -> list[TemplateWorker]:
-        """Idle workers of pools that can run a signature with ``ready`` ready actions.
+        """Returns an idle worker of each pool that can run a signature's ``ready`` ready actions.
 
-        ``reserved_pools`` are the reserved ones among them that these actions may run in. Demand
-        ahead of work has no namespace, so a reserved pool loads nothing ahead.
+        The actions may run in the reserved pools named in ``reserved_pools``. Demand ahead of work
+        has no namespace, so a reserved pool prewarms nothing.
         """
         pools = self._able_pools(info, reserved_pools)
         return [self._template_worker(pool, info, work, ready) for pool in pools]
@@ -426,7 +441,10 @@ class _CapacitySignal:
     def _preferred(
         self, able: Sequence[TemplateWorker], info: SignatureInfo
     ) -> TemplateWorker | None:
-        """The preferred pool, or one with workers in any case, if that can take more work."""
+        """Returns a signature's pool, if that pool can take more work; else None.
+
+        It is the preferred pool, or for actions without a model one that needs workers in any case.
+        """
         preferred = self._preferred_pools.found.get(info.signature)
         if preferred is None and not info.components:
             pool = self._preferred_pools.used_pool([empty.pool for empty in able])
@@ -436,10 +454,10 @@ class _CapacitySignal:
     def _best_pool(
         self, able: Sequence[TemplateWorker], work: WorkSize, weights: UtilityWeights
     ) -> TemplateWorker | None:
-        """The pool whose idle worker has the best utility; the first of equals.
+        """Returns the pool whose idle worker has the best utility; the first of equals.
 
-        A pool that cannot grow any further and has enough work is passed over while there is
-        another, since no other pool would count what it cannot do in time.
+        A pool that has enough work and cannot grow is passed over if there is another one:
+        otherwise the work that it cannot do in time would count in no pool that can grow.
         """
         if not able:
             return None
@@ -452,17 +470,19 @@ class _CapacitySignal:
         return able[best]
 
     def _takes_more(self, pool: PoolView) -> bool:
-        wanted = self._found[pool.name].workers_that_pay(pool, pool.most + 1)
+        known = self._found[pool.name]
+        wanted = known.workers_that_pay(pool, min(pool.most, known.usable) + 1)
         return 0 < pool.most >= wanted
 
 
 def _startable(
     snapshot: Snapshot, bounds: WorkerBounds, at_bound: Collection[ReadyGroup]
 ) -> list[ActionGroup]:
-    """Returns the ready groups without what their tenants' quotas do not let start now.
+    """Returns the ready groups that their tenants' quotas let start now.
 
-    That is user code, and what waits for a worker of tenants that use as many as they may, other
-    than ``at_bound``. Those of one tenant that may use a few more come last.
+    A quota can hold back user code. It can also hold back work of tenants that use as many workers
+    as they may, except the groups in ``at_bound``. Groups of a single tenant with a bound on its
+    workers come last.
     """
     free = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
     found = []
@@ -495,11 +515,11 @@ def _with_group(
 
 
 def _deadline_workers(snapshot: Snapshot, group: ActionGroup, chosen: TemplateWorker) -> int:
-    """Workers needed so that the group's actions end by their deadlines, tightest first."""
+    """Returns the workers that the group needs to meet its deadlines, the earliest one first."""
     deadlines = sorted(action.deadline_s for action in group.ready if action.deadline_s != inf)
     needed, share_s = 0, chosen.share_s(group.work)
     for number, deadline_s in enumerate(deadlines, start=1):
         remaining_s = deadline_s - snapshot.now_s - chosen.load_s
         if remaining_s > 0.0:
-            needed = max(needed, ceil(number * share_s / remaining_s))
+            needed = max(needed, min(number, ceil(number * share_s / remaining_s)))
     return needed

@@ -1,7 +1,7 @@
 """Splits the workers that a namespace may still use among the pools that have its work.
 
-A quota bounds a namespace's workers over all pools; each pool is sized by itself. Called by
-``backlog``.
+A quota bounds a namespace's workers over all pools, but each pool is sized by itself. ``backlog``
+calls this.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ _MS_PER_S = 1000
 def split_workers(
     free: int, ready_s: Mapping[str, float], room: Mapping[str, int]
 ) -> dict[str, int]:
-    """Returns by how many workers each pool may grow for one namespace: ``free`` at most in all.
+    """Returns by how many workers each pool may grow for one namespace, ``free`` at most in total.
 
-    The shares follow the seconds of its work. What a pool has no room for goes to the others; what
-    cannot be divided goes to the pools with the most work.
+    Workers are divided in proportion to the seconds of the namespace's work. If a pool has no room
+    for its part, the rest goes to the other pools. Remainders go to the pools with the most work.
 
     Args:
-        free: workers that the namespace may use beside those that it uses.
+        free: how many more workers the namespace may use.
         ready_s: pool → seconds of the namespace's ready work, in the order of the pools.
         room: pool → the workers by which it can grow.
     """

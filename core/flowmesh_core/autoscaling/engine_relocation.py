@@ -1,9 +1,8 @@
-"""Which pool the engines in demand should be in, and when they move to another.
+"""Decides which pool the engines in demand should be in, and when they move to another one.
 
-Beside the pool where they are, every other one has a price and a wait too. Where another would have
-been better all along, the difference adds up, and the engines move once it exceeds what a move
-costs: ski rental. What is compared is ``objective``'s sum of dollars and of users' time; see
-ADR 87.
+Each pool is compared with the present one by the sum of dollars and users' time (``objective``).
+While another pool would be better, the difference adds up, and the engines move once it exceeds the
+cost of a move. This is ski rental; see ADR 87.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,9 +26,9 @@ class PoolRequirement:
 
     Attributes:
         pool: the pool.
-        nanousd_per_hour: what its workers add to the bill, so without those that the pool has in
-            any case; infinity where not all engines fit.
-        waiting_nanousd_per_hour: the value of the time in which users wait there.
+        nanousd_per_hour: what the workers add to the bill. Workers that the pool has in any case
+            are left out. Infinity if not all engines fit.
+        waiting_nanousd_per_hour: the value of the time that users wait there.
         restart_s: seconds until a new worker has the engines open.
     """
 
@@ -40,13 +39,18 @@ class PoolRequirement:
 
     @property
     def per_hour(self) -> float:
-        """Both sums."""
+        """Dollars and the value of waiting together, in nano-dollars an hour."""
         return self.nanousd_per_hour + self.waiting_nanousd_per_hour
 
     @property
     def move_nanousd(self) -> float:
-        """What a move to it costs: until its engines take work, the old pool is paid too."""
-        return self.nanousd_per_hour * self.restart_s / 3600.0
+        """What a move to this pool costs: both pools are paid until the engines here take work.
+
+        The cost is at least that of one worker for this time, so that engines do not flap between
+        pools that are paid for in any case.
+        """
+        per_hour = max(self.nanousd_per_hour, self.pool.price_nanousd_per_hour)
+        return per_hour * self.restart_s / 3600.0
 
 
 def fleet_of(
@@ -54,12 +58,12 @@ def fleet_of(
     warm: Sequence[SignatureDemand],
     places: Mapping[Digest, Mapping[str, TemplateWorker]],
 ) -> PoolRequirement:
-    """Returns what a pool would cost with the engines in demand, by the best number of workers.
+    """Returns what a pool with all engines in demand costs, at the best number of workers.
 
     Args:
         pool: the pool.
         warm: signatures in demand, the largest first; at least one.
-        places: signature → pool → an idle worker of it.
+        places: signature → pool → an idle worker of that pool.
     """
     packing, load_s = MemoryPacking(pool), 0.0
     engines: list[PlacedDemand] = []
@@ -77,10 +81,11 @@ def fleet_of(
 
 @dataclass(frozen=True, slots=True)
 class EngineReadiness:
-    """What a pool has open of the engines in demand, as shares of their memory.
+    """How many of the engines in demand a pool has open, as shares of their memory.
 
     Attributes:
-        any: engines that are open or loading; ``ready`` those that take work.
+        any: engines that are open or loading.
+        ready: engines that take work.
     """
 
     any: float = 0.0
@@ -91,7 +96,7 @@ NOTHING = EngineReadiness()
 
 
 class EngineRelocation:
-    """Remembers which pool comes first, and what it has cost that another did not.
+    """Remembers which pool the engines in demand are in, and what other pools would have saved.
 
     The engines in demand move together, through these states::
 
@@ -101,15 +106,16 @@ class EngineRelocation:
         moving to Q ── under half after 2 x restart_s ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
 
-    P retains its workers (``leaving``) until Q has the engines: to give P up at once would leave
-    the demand without engines for a whole load
-    (``test_a_pool_is_given_up_only_when_all_engines_are_loaded_in_the_next``). A move that failed
-    doubles what the next one to that pool must save. All this may be lost without harm.
+    P retains its workers (``leaving``) until Q has the engines. If P were given up at once, the
+    signatures in demand would have no engines until Q has loaded them
+    (``test_a_pool_is_given_up_only_when_all_engines_are_loaded_in_the_next``). Each failed move to
+    a pool doubles what the next one must save. This state may be lost without harm.
 
     Attributes:
-        first: that pool; None while no pool has the engines in demand open.
-        leaving: pools that its engines were in before; until it has them, they retain theirs.
-        moves: engines moved to another pool, counted.
+        first: the pool that the engines in demand are in or move to; None while unsettled.
+        leaving: pools that the engines move away from. They retain their workers until ``first``
+            has the engines.
+        moves: how many times the engines have moved to another pool.
     """
 
     def __init__(self) -> None:
@@ -129,12 +135,12 @@ class EngineRelocation:
         fleets: Mapping[str, PoolRequirement],
         now_s: float,
     ) -> list[str]:
-        """Returns the pools' names, first the one where the engines in demand should be.
+        """Returns the pools' names, starting with the pool where the engines in demand should be.
 
         Args:
-            names: all pools, the one of the best utility first; at least one.
-            open_: by pool, what it has open; empty where no engine is in demand.
-            fleets: by pool, what all engines in demand would cost; empty where none are.
+            names: all pools, the one with the best utility first; at least one.
+            open_: pool → what it has open; empty if no engine is in demand.
+            fleets: pool → what all engines in demand would cost there; empty if there are none.
             now_s: the time.
         """
         passed_s = 0.0 if self._looked_s is None else min(ROUND_MOST_S, now_s - self._looked_s)
@@ -166,7 +172,7 @@ class EngineRelocation:
             self.leaving, self._regret = set(), {}
 
     def _better(self, fleets: Mapping[str, PoolRequirement], passed_s: float) -> str:
-        """The pool that would by now have saved what a move to it costs; empty if there is none."""
+        """Returns the pool that would have saved the cost of moving there by now; "" if none."""
         current = fleets.get(self.first or "")
         if current is None or current.nanousd_per_hour == inf or self.leaving:
             return ""
@@ -193,7 +199,7 @@ class EngineRelocation:
         fleets: Mapping[str, PoolRequirement],
         now_s: float,
     ) -> None:
-        """Ends a move when the engines are open in the first pool; undoes it if they are not."""
+        """Ends a move once the first pool has the engines; undoes it if it takes too long."""
         current = fleets.get(self.first or "")
         self.leaving &= fleets.keys()
         if not self.leaving or current is None:

@@ -1,7 +1,7 @@
-"""What autoscaling minimises: dollars, plus the value of the seconds in which users wait.
+"""What autoscaling minimises: dollars plus the value of the time that users wait.
 
-All rules of this package compare amounts in nano-dollars an hour, so each is the same trade: a
-worker is started, kept, moved or ended when that saves more waiting than it costs (ADR 87).
+All rules of this package compare amounts in nano-dollars an hour, so they all make the same trade:
+a worker is started, kept, moved or ended if that saves more waiting than it costs (ADR 87).
 """
 
 from bisect import bisect_left
@@ -28,7 +28,7 @@ def value_of_time(weights: UtilityWeights) -> float:
 
 
 def response_s(worker: TemplateWorker, work: WorkSize, use: float, workers: int) -> float:
-    """Returns the mean seconds from an action's arrival to its end in a pool, loading aside.
+    """Returns the mean seconds from an action's arrival in a pool to its end, without loading.
 
     The wait is Sakasegawa's approximation for a queue with several servers
     (doi:10.1007/BF02479715); the servers are the slots of full instances.
@@ -36,8 +36,8 @@ def response_s(worker: TemplateWorker, work: WorkSize, use: float, workers: int)
     Args:
         worker: an idle worker of the pool.
         work: the action's size.
-        use: share of the pool's capacity that is taken.
-        workers: of the pool.
+        use: the share of the pool's capacity that is in use.
+        workers: how many workers the pool has.
     """
     use = min(USE_MOST, use)
     alone_s, full_s = worker.alone.seconds(work), worker.full.seconds(work)
@@ -51,11 +51,11 @@ PlacedDemand = tuple[SignatureDemand, TemplateWorker]
 
 
 def waiting_at(engines: Sequence[PlacedDemand], workers: int) -> float:
-    """Returns the value of the time in which runs wait in a pool, in nano-dollars an hour.
+    """Returns the value of the time that runs wait in a pool, in nano-dollars an hour.
 
     Args:
-        engines: those of the pool, at the rates of the last ten minutes.
-        workers: that the pool has.
+        engines: the pool's engines in demand, at the rates of the last ten minutes.
+        workers: how many workers the pool has.
     """
     use = sum(empty.share_s(one.work) * one.per_s for one, empty in engines) / workers
     return sum(
@@ -68,14 +68,14 @@ def waiting_at(engines: Sequence[PlacedDemand], workers: int) -> float:
 
 
 def workers_for_rates(pool: PoolView, engines: Sequence[PlacedDemand], least: int = 1) -> int:
-    """Returns the number of workers with the least sum of dollars and waiting.
+    """Returns the number of workers with the lowest sum of dollars and waiting.
 
     Args:
         pool: the pool.
-        engines: that are in it, at the rates of the last ten minutes.
-        least: workers at least, whatever ``pool`` may have.
+        engines: the pool's engines in demand, at the rates of the last ten minutes.
+        least: the least number of workers, even if it exceeds the pool's maximum.
     """
-    price, most = pool.shape.price_nanousd_per_hour, max(least, pool.most)
+    price, most = pool.price_nanousd_per_hour, max(least, pool.most)
     numbers = range(least, most + 1, max(1, (most - least) // SIZES_COMPARED))
     return min(numbers, key=lambda n: max(0, n - pool.minimum) * price + waiting_at(engines, n))
 
@@ -90,16 +90,16 @@ def workers_that_pay(
 ) -> int:
     """Returns how many workers save more waiting than they cost.
 
-    One more worker shortens what is left of the work when it has started, and is paid for while it
-    starts and for as long as it stays idle at the end.
+    Another worker speeds up the work that is left once it has started. It also costs its price
+    while it starts and while it stays idle at the end.
 
     Args:
-        price_nanousd_per_hour: of a worker.
+        price_nanousd_per_hour: the price of a worker.
         work_s: worker-seconds of work.
-        waiting_nanousd_per_hour: the value of the time of all who wait for that work.
-        start_s: seconds until a further worker has its engines loaded.
-        idle_s: seconds for which it stays idle before it is removed.
-        most: workers at most.
+        waiting_nanousd_per_hour: the value of time of all runs that wait for that work.
+        start_s: seconds until another worker has loaded its engines.
+        idle_s: seconds that a worker stays idle before it is removed.
+        most: the largest number to return.
     """
     if work_s <= 0.0 or most < 1:
         return 0
@@ -112,5 +112,5 @@ def workers_that_pay(
         saved = waiting_nanousd_per_hour * left_s / work_s * shorter_s
         return saved < price_nanousd_per_hour * (start_s + idle_s)
 
-    # Each further worker saves less, so the first number that is enough can be bisected.
+    # Each additional worker saves less, so bisection finds the first number that is enough.
     return 1 + bisect_left(range(1, most), True, key=is_enough)

@@ -1,4 +1,4 @@
-"""Pools as the capacity signal sees them: what one more worker of each would be."""
+"""Pools as the capacity signal sees them, each with what one more of its workers would offer."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +23,18 @@ class PoolView:
     """A pool that can grow.
 
     Attributes:
-        shape: of each of its workers (the name does not matter).
+        shape: the shape of each worker (its name does not matter).
         start_s: predicted seconds from requesting a worker until it connects.
-        target_s: seconds of work that one worker may have before it.
-        stabilization_s: how long fewer workers must have been enough before one is removed.
-        local: components that a new worker would find on its disk: of a volume, or a paused
-            machine.
-        supply: how many workers it can have, where more were requested and do not come
-            (``pool_supply``); None where no limit is known.
-        declaration: what its object says of its workers; None where there is no object.
-        keep_most_s: how long engines keep a worker after their last use at most.
+        target_s: seconds of work that one worker may have queued.
+        stabilization_s: seconds for which fewer workers must have been enough before one is
+            removed.
+        local: components that a new worker would find on its disk, from a volume or because it is
+            a paused machine.
+        supply: how many workers the pool can get, if it has requested more that do not arrive
+            (``pool_supply``); None if no limit is known.
+        declaration: the limits that the pool's object declares for its workers; None without an
+            object.
+        keep_most_s: the longest time after their last use for which engines keep a worker.
     """
 
     name: str
@@ -49,12 +51,17 @@ class PoolView:
 
     @property
     def memory_mib(self) -> int:
-        """Device memory of a worker."""
+        """Device memory of a worker, over all its devices."""
         return max(1, self.shape.device_memory_mib * self.shape.devices)
 
     @property
+    def price_nanousd_per_hour(self) -> int:
+        """The price of a worker that decisions use: a dollar an hour if the pool has none."""
+        return self.shape.price_nanousd_per_hour or FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
+
+    @property
     def idle_s(self) -> float:
-        """Seconds for which a worker stays idle before it is removed: no less than one's start."""
+        """Seconds that a worker stays idle before it is removed: at least as long as it starts."""
         return max(self.stabilization_s, self.start_s)
 
     @property
@@ -64,12 +71,12 @@ class PoolView:
 
     @property
     def most(self) -> int:
-        """Workers that it may grow to, as far as is known."""
+        """How many workers the pool can have, as far as is known."""
         return self.maximum if self.supply is None else min(self.maximum, self.supply)
 
 
 def pool_views(workers: Sequence[WorkerView], maximum: Mapping[str, int]) -> list[PoolView]:
-    """Returns pools as their connected workers show them, for fleets that declare none."""
+    """Returns the pools of the connected workers, for fleets that declare no pools."""
     shapes: dict[str, WorkerShape] = {}
     for worker in workers:
         shapes.setdefault(worker.shape.pool, worker.shape)
@@ -80,16 +87,16 @@ class MemoryPacking:
     """First-fit packing of engine instances into the memory of a pool's workers.
 
     Attributes:
-        worth: by worker, what it is worth to keep its instances open, in nano-dollars an hour.
-            Those of a further worker would otherwise displace others when they return.
-        needed: whether open steps need one of them.
+        worth: for each worker, the value of keeping its instances open, in nano-dollars an hour.
+            From the second worker on they are worth more: without that worker, they would displace
+            others when they return.
+        needed: for each worker, whether open steps need one of its instances.
     """
 
     def __init__(self, pool: PoolView) -> None:
         self._most = pool.most
         self._size = pool.memory_mib
-        price = pool.shape.price_nanousd_per_hour
-        self._price_nanousd_per_hour = price or FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
+        self._price_nanousd_per_hour = pool.price_nanousd_per_hour
         self._free: list[int] = []
         self.worth: list[float] = []
         self.needed: list[bool] = []
@@ -101,7 +108,7 @@ class MemoryPacking:
 
     @property
     def retained(self) -> int:
-        """Of these, the workers that are worth their price."""
+        """How many of these workers are worth their price."""
         return sum(worth >= self._price_nanousd_per_hour for worth in self.worth)
 
     def fits(self, mib: int) -> bool:
@@ -109,7 +116,7 @@ class MemoryPacking:
         return len(self._free) < self._most or any(free >= mib for free in self._free)
 
     def take(self, mib: int, worth: float = 0.0, *, needed: bool = False) -> None:
-        """Packs an instance, into a further worker if it must and there may be one."""
+        """Packs an instance, on one more worker if it fits on none and the pool can have one."""
         found = next((n for n, free in enumerate(self._free) if free >= mib), len(self._free))
         if found == self._most:
             return
@@ -127,15 +134,16 @@ class TemplateWorker:
     """An idle worker of a pool, as the actions of a signature see it.
 
     Attributes:
-        alone: rate of an action by itself; ``full`` beside as many as are ready, at most an
-            instance.
-        load_s: seconds to load an instance, fetching included.
-        expected_load_s: seconds that an action is expected to wait for that: none where the pool
-            has such an instance.
-        paid_load_s: an action's share of loading it.
+        alone: the rate of an action that runs by itself.
+        full: the rate of an action beside all that are ready, up to an instance's capacity.
+        load_s: seconds to fetch the components and load an instance.
+        expected_load_s: seconds that an action is expected to wait for the load; 0 if the pool has
+            such an instance.
+        paid_load_s: an action's share of the load.
         open_s: worker-seconds for which the instance occupies its share of the memory until the
-            next action comes: what it costs that action to have it open.
-        local_bytes: of ``needed_bytes``, those of components that are on its disk.
+            next action arrives. That action pays for them.
+        needed_bytes: bytes of all components.
+        local_bytes: bytes of the components that are on the worker's disk.
     """
 
     pool: PoolView
@@ -152,8 +160,8 @@ class TemplateWorker:
         """Returns the worker-seconds that an action takes: its share of a full instance."""
         return self.full.seconds(work) * self.full.share
 
-    def at_home(self, work: WorkSize) -> Estimate:
-        """Returns what an action gets on average where its instance stays open."""
+    def with_instance(self, work: WorkSize) -> Estimate:
+        """Returns an action's average estimate on a worker that keeps the instance open."""
         paid_s = max(self.share_s(work), self.open_s)
         run_s = self.alone.seconds(work)
         loss_s = self._loss_s(run_s)
@@ -173,7 +181,7 @@ class TemplateWorker:
         )
 
     def estimate(self, work: WorkSize) -> Estimate:
-        """Returns what an action would get on this worker."""
+        """Returns an action's estimate on this idle worker."""
         paid_s = max(self.share_s(work) + self.paid_load_s, self.open_s)
         near = NEARNESS[Tier.DISK] * self.local_bytes
         run_s = self.alone.seconds(work)

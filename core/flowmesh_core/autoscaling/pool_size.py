@@ -1,4 +1,4 @@
-"""From a pool's backlog to a number of workers, without flapping."""
+"""Turns a pool's backlog into a number of workers, without flapping."""
 
 from math import ceil
 from typing import NamedTuple
@@ -11,8 +11,8 @@ class PoolSize(NamedTuple):
     """How large a pool should be.
 
     Attributes:
-        workers: how many it should have, never fewer than are busy.
-        needed: how many would be enough; any more than that should take nothing new.
+        workers: how many it should have. Busy workers are kept, up to the pool's maximum.
+        needed: how many would be enough; workers beyond that should get no new work.
     """
 
     workers: int
@@ -22,15 +22,16 @@ class PoolSize(NamedTuple):
 class PoolSizer:
     """Turns a pool's backlog into a number of workers that does not flap.
 
-    It grows at once. It shrinks when fewer have been enough for ``stabilization_s``, or for as long
-    as a worker takes to start if that is longer. State of one pool; it may be lost without harm.
+    The pool grows at once. It shrinks when fewer workers have been enough for ``stabilization_s``,
+    or for as long as a worker takes to start if that is longer. Each pool has its own sizer, whose
+    state may be lost without harm.
     """
 
     def __init__(self, *, target_s: float = 60.0, stabilization_s: float = 30.0) -> None:
         """Starts without recent sizes.
 
         Args:
-            target_s: seconds of work that a worker may have before it.
+            target_s: seconds of work that a worker may have queued.
             stabilization_s: seconds for which fewer workers must be enough before the pool shrinks.
 
         Raises:
@@ -43,40 +44,40 @@ class PoolSizer:
         self._recent: list[tuple[float, int]] = []
 
     def remember(self, workers: int, now_s: float) -> None:
-        """Counts ``workers`` as wanted now, so that a new observer does not shrink at once."""
+        """Counts ``workers`` as wanted now, so a new sizer does not shrink the pool at once."""
         self._recent.append((now_s, workers))
 
     def sizes(self, pool: PoolView, backlog: Backlog, current: int, now_s: float) -> PoolSize:
         """Returns how many workers the pool should have, and how many it needs.
 
         Args:
-            pool: its bounds.
-            backlog: of this cycle.
+            pool: the pool, with its minimum and maximum.
+            backlog: the pool's present backlog.
             current: workers that are connected or starting.
             now_s: the time.
 
         Returns:
-            Numbers between the pool's bounds; ``workers`` is never below the busy ones (unless
-            those exceed a maximum that was lowered: then they drain).
+            Numbers within the pool's minimum and maximum. ``workers`` is at least the busy ones,
+            unless they exceed a maximum that was lowered: then they drain.
         """
-        wanted = self._wanted(pool, backlog)
+        wanted = max(self._wanted(pool, backlog), backlog.steady)
         if backlog.unbounded is not None:
             others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
             wanted = min(wanted, others + sum(backlog.bounded.values()))
-        wanted = max(wanted, backlog.steady)
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))
         window_s = max(self.stabilization_s, pool.start_s)
         self._recent = [(t, n) for t, n in self._recent if now_s - t < window_s and n > wanted]
         self._recent.append((now_s, wanted))
-        retained = min(current, max(n for _, n in self._recent))
-        floor = max(backlog.foreseen, backlog.serving, min(current, backlog.warm))
+        retained = min(current, pool.maximum, max(n for _, n in self._recent))
+        floor = max(backlog.for_open_steps, backlog.serving, min(current, backlog.warm))
         needed = max(wanted, retained, min(pool.maximum, floor))
         return PoolSize(max(needed, min(pool.maximum, backlog.busy)), needed)
 
     def _wanted(self, pool: PoolView, backlog: Backlog) -> int:
-        """Returns the workers that a backlog is worth."""
+        """Returns how many workers a backlog is worth."""
         wanted = ceil(backlog.seconds / max(self.target_s, pool.start_s))
         wanted = max(wanted, backlog.workers_that_pay(pool, pool.most))
+        wanted = min(wanted, backlog.usable)
         return max(wanted, backlog.deadline_workers, 1 if backlog.actions else 0)

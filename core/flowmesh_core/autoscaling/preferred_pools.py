@@ -1,11 +1,13 @@
 """Preferred pools: where the engine of each signature in demand should run.
 
 Engines in demand stay together: pools are ranked once for all of them, and each engine goes to the
-first pool of that order that can run it and still has memory. The order is by utility, each
-signature counting as often as it comes; but the pool that has at least half of them open stays
-first until another one has cost less for long enough (``engine_relocation``). Each worker is
-packed with the engines that are worth most by memory, and kept while they are worth its price: what
-it would cost to bring them back, over the time until they are needed again (ADR 87).
+first pool in this order that can run it and still has memory for it. The order is by utility, with
+each signature weighted by how often it arrives. However, the pool that has at least half of the
+engines open stays first until another one has cost less for long enough (``engine_relocation``).
+
+Engines are packed on workers in the order of their worth per MiB. An engine's worth is the cost of
+bringing it back, divided by the time until it is needed again. A worker is kept while its engines
+are worth its price (ADR 87).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,9 +28,9 @@ class PreferredPools:
 
     Attributes:
         found: signature → an idle worker of its preferred pool.
-        packings: pool → the memory that the instances which prefer it take.
-        steady: pool → workers that pay for these at the rates of the last ten minutes; 0 where no
-            worker is worth keeping, or nothing came for longer than it usually takes.
+        packings: pool → how the instances that prefer it are packed on workers.
+        steady: pool → workers that pay at the rates of the last ten minutes; 0 if no worker is
+            worth keeping, or if every signature's next arrival is overdue.
     """
 
     def __init__(
@@ -40,14 +42,14 @@ class PreferredPools:
         relocation: EngineRelocation,
         now_s: float,
     ) -> None:
-        """Chooses all pools.
+        """Chooses a pool for each signature.
 
         Args:
             warm: signatures in demand.
-            pools: those that can grow.
-            able: returns the idle workers that could run a signature.
-            opened: returns what pools have open of some signatures.
-            relocation: the pool that comes first, and what was moved before.
+            pools: the pools that can grow.
+            able: returns the idle workers that could run a signature, one per pool.
+            opened: returns, by pool, how many of some signatures' engines are open.
+            relocation: the state of engine moves; it decides which pool is first.
             now_s: the time.
         """
         self.found: dict[Digest, TemplateWorker] = {}
@@ -86,13 +88,13 @@ class PreferredPools:
         return workers_for_rates(pool, engines) if goes_on and is_kept else 0
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
-        """Returns one of some pools that has workers in any case, for work without a model."""
+        """Returns a pool that needs workers in any case, for work without a model; None if none."""
         used = [pool for pool in able if self.packings[pool.name].workers]
         return max(used, key=lambda p: (self.packings[p.name].workers, p.memory_mib), default=None)
 
 
 def _worth(one: SignatureDemand, empty: TemplateWorker) -> float:
-    """What an open instance saves, in nano-dollars an hour, the longer it was not used the less."""
+    """Returns what an open instance saves, in nano-dollars an hour; it falls while unused."""
     pool = empty.pool
     if one.since_s > pool.keep_most_s:
         return 0.0
@@ -110,11 +112,11 @@ def _worth_per_mib(one: SignatureDemand, able_of: Mapping[Digest, Able]) -> floa
 def _by_utility(
     warm: Sequence[SignatureDemand], pools: Sequence[PoolView], able_of: Mapping[Digest, Able]
 ) -> list[str]:
-    """Pools by name, the best for all signatures in demand first."""
+    """Returns the pools' names, starting with the best one for all signatures in demand."""
     scores = {pool.name: 0.0 for pool in pools}
     for one in warm:
         templates = able_of[one.info.signature]
-        utilities = Estimates([e.at_home(one.work) for e in templates.values()]).utilities(
+        utilities = Estimates([e.with_instance(one.work) for e in templates.values()]).utilities(
             one.weights
         )
         found = dict(zip(templates, utilities, strict=True))

@@ -1,4 +1,4 @@
-"""The prewarm plan: a preferred pool's engines, divided among its workers."""
+"""The prewarm plan: divides the engines of a preferred pool among its workers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,38 +9,42 @@ from flowmesh_core.units import Digest
 
 
 def prewarm_plan(
-    workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], homes: Mapping[Digest, str]
+    workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], preferred: Mapping[Digest, str]
 ) -> dict[str, tuple[Digest, ...]]:
     """Returns worker → signatures that it should prewarm, the most frequent ones first.
 
-    A signature goes to the worker of its preferred pool that has its instance, or where that is
-    asleep, or to the one with the most free memory; one that fits no worker is left out. A worker
-    that takes no work gets none.
+    A signature goes to a worker of its preferred pool: one that has the instance, else one where
+    the instance is asleep, else the one with the most free memory. A signature is left out if it
+    fits on no worker, or if a service has its instance loaded in that pool. A worker that takes no
+    new work gets no signatures.
 
-    Workers of the pool that have nothing to do load further instances, which cost nothing more:
-    one for each action that shares an instance, and for each step of a running workflow that will
-    need one.
+    Idle workers of the pool load additional instances, at no extra cost: one for each action that
+    shares an instance, and one for each step of a running workflow that will need one.
 
     Args:
-        workers: the connected ones.
+        workers: the connected workers.
         warm: signatures in demand.
-        homes: signature → pool (``backlog.CapacitySignal.homes``).
+        preferred: signature → pool (``backlog.CapacitySignal.preferred``).
     """
     able = [w for w in workers if not w.draining]
     found: dict[str, list[Digest]] = {w.name: [] for w in able}
-    free_mib = {w.name: w.shape.device_memory_mib * w.shape.devices for w in able}
+    free_mib = {
+        w.name: w.shape.device_memory_mib * w.shape.devices - w.replica_memory_mib for w in able
+    }
     for one in sorted(warm, key=lambda one: (one.gap_s, one.info.signature)):
         signature, mib = one.info.signature, one.info.requirement.memory_mib
+        pool = [w for w in able if w.shape.pool == preferred.get(signature)]
+        instances = [w.instances[signature] for w in pool if signature in w.instances]
         fitting = [
             (signature in w.instances, signature in w.asleep, free_mib[w.name], w.name)
-            for w in able
-            if w.shape.pool == homes.get(signature) and free_mib[w.name] >= mib
+            for w in pool
+            if free_mib[w.name] >= mib
         ]
-        if fitting:
+        if fitting and not any(instance.pinned for instance in instances):
             *_, name = max(fitting)
             free_mib[name] -= mib
             found[name].append(signature)
-    _add_instances(found, free_mib, able, warm, homes)
+    _add_instances(found, free_mib, able, warm, preferred)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}
 
 
@@ -49,15 +53,15 @@ def _add_instances(
     free_mib: Mapping[str, int],
     workers: Sequence[WorkerView],
     warm: Sequence[SignatureDemand],
-    homes: Mapping[Digest, str],
+    preferred: Mapping[Digest, str],
 ) -> None:
-    """Lists further instances on workers that have nothing to do.
+    """Adds more instances to the plans of idle workers.
 
-    Workers and engines are gone through in the order of their names, not by what is lacking most: a
-    list that changed with every action would end the fetches that it has begun.
+    Workers and signatures are taken in the order of their names, not by how many instances are
+    missing: a plan that changed with every action would cancel the fetches that it has begun.
     """
     mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
-    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in homes}
+    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in preferred}
     lacking = _instances_lacking(workers, foreseen)
     if not lacking:
         return
@@ -68,8 +72,8 @@ def _add_instances(
         free = free_mib[worker.name]
         free -= sum(mib.get(s, 0) for s in here.difference(found[worker.name]))
         for signature in sorted(lacking):
-            is_home = homes[signature] == worker.shape.pool
-            if is_home and signature not in here and mib[signature] <= free:
+            is_preferred = preferred[signature] == worker.shape.pool
+            if is_preferred and signature not in here and mib[signature] <= free:
                 found[worker.name].append(signature)
                 free -= mib[signature]
                 lacking[signature] -= 1
@@ -79,7 +83,7 @@ def _add_instances(
 def _instances_lacking(
     workers: Sequence[WorkerView], foreseen: Mapping[Digest, int]
 ) -> Counter[Digest]:
-    """Returns by signature how many actions and foreseen steps have no instance to themselves."""
+    """Returns signature → how many actions and open steps have no instance of their own."""
     found = Counter(foreseen)
     for worker in workers:
         for signature, instance in worker.instances.items():

@@ -1,4 +1,4 @@
-"""Predicts the time and cost of an action on a class of devices: a prior, corrected by observation.
+"""Predicts an action's time and cost on a class of devices, by a prior corrected by observation.
 
 The machine calls :meth:`~flowmesh_core.costmodel.model.CostModel.observe` at the end of every
 attempt; the scheduler and the planner call ``predict``. Nothing here is durable: a lost model

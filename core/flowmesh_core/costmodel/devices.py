@@ -1,8 +1,8 @@
-"""Rates of device classes before anything was measured on them: the table of the prior.
+"""The table of the prior: rates of device classes before anything was measured on them.
 
-Read by ``prior``. To add a device, add a row: datasheet numbers times the share of them that
-serving engines reach. Every number is corrected by observation, so a wrong one costs a few actions;
-an unknown device gets ``UNKNOWN_GPU``.
+``prior`` reads it. To add a device, add a row: its datasheet numbers, and the share of each that
+serving engines reach. Observation corrects every number, so a wrong one only affects the first few
+actions. An unknown device gets ``UNKNOWN_GPU``.
 """
 
 from dataclasses import dataclass
@@ -13,15 +13,16 @@ class DeviceRates:
     """Rates that a device sustains in practice.
 
     Attributes:
-        read_bytes_per_s: device memory read while decoding.
+        read_bytes_per_s: rate of reading device memory while decoding.
         prefill_flops_per_s: multiplications and additions in prefill.
-        decode_flops_per_s: in batched decoding, for each sequence of the batch.
-        step_s: fixed time of one decoding step, ``step_s_per_sequence`` per sequence in it.
-        load_bytes_per_s: weights from disk (page cache warm) to the device.
-        process_s: an engine process with components until it loads.
-        capture_s: what engines on vLLM take besides: compilation and graph capture.
-        wake_bytes_per_s: weights of an engine that is asleep, from host memory to the device;
-            infinite where they never left it.
+        decode_flops_per_s: the same in batched decoding, for the work of each sequence of a batch.
+        step_s: fixed time of one decoding step.
+        step_s_per_sequence: time that each sequence adds to a decoding step.
+        load_bytes_per_s: rate of loading weights from disk (page cache warm) to the device.
+        process_s: time for an engine process with components to start, before it loads them.
+        capture_s: additional time of engines on vLLM, for compilation and graph capture.
+        wake_bytes_per_s: rate of copying the weights of an engine that is asleep from host memory
+            to the device; infinite if they never left it.
         host_scale: speed of host-side work (rows, bytes) relative to the reference CPU.
     """
 
@@ -38,7 +39,7 @@ class DeviceRates:
 
 
 def _gpu(bandwidth_gb_s: float, efficiency: float, tflops: float, use: float) -> DeviceRates:
-    """A GPU by datasheet bandwidth and dense bfloat16 rate, each with the share reached.
+    """Returns a GPU's rates: datasheet bandwidth and dense bfloat16 rate, times the shares reached.
 
     The fixed 0.9 ms a step and 0.055 ms a sequence fit six published points of Llama-3.1-8B on an
     H100 (batch 8 to 128) within 2.4%, and five of Mistral-7B on an RTX 4090.
@@ -72,7 +73,7 @@ CPU = DeviceRates(
 )
 
 UNKNOWN_GPU = _gpu(864, 0.75, 362, 0.40)
-"""For device classes that the table does not name: a mid-range inference card."""
+"""A mid-range inference card, for device classes that are not in the table."""
 
 DEVICES: dict[str, DeviceRates] = {
     "cpu": CPU,
@@ -96,8 +97,8 @@ _BY_LENGTH = sorted(DEVICES, key=len, reverse=True)
 def rates_of(device_class: str) -> DeviceRates:
     """Returns the rates of a device class such as ``cpu`` or ``NVIDIA-L40S-48GB``.
 
-    The longest name of the table that is part of the class decides, so that ``nvidia-l40s`` does
-    not match ``l4``, nor ``h100-nvl`` ``h100``.
+    The longest name in the table that is part of the class is used, so that ``nvidia-l40s`` does
+    not match ``l4``, and ``h100-nvl`` does not match ``h100``.
     """
     name = device_class.lower()
     for known in _BY_LENGTH:
@@ -107,21 +108,20 @@ def rates_of(device_class: str) -> DeviceRates:
 
 
 CONNECTION_BYTES_PER_S = 87.5e6
-"""From the store by one connection: Amazon's guidelines say 85 to 90 MB/s a request of S3."""
+"""Rate of one connection to the store: Amazon's guidelines say 85 to 90 MB/s per request to S3."""
 FETCH_CONNECTIONS = 8
-"""Connections that read a large blob, after its first piece (``flowmesh_store.ordered_pieces``)."""
+"""Connections that read a large blob after its first piece (``flowmesh_store.ordered_pieces``)."""
 FETCH_PIECE_BYTES = 8 << 20
-"""What is read by one connection."""
+"""Size of a piece; one connection reads a whole piece."""
 
 UNIT_S: dict[str, float] = {
-    "rows": 2e-4,  # a row through DuckDB or a short Python function, with reading and writing
+    "rows": 2e-4,  # a row in DuckDB or a short Python function, including reading and writing it
     "samples": 5e-2,
     "bytes": 1e-8,
     "actions": 5e-2,
     "tokens": 1e-3,
 }
-"""Seconds per unit of work on the reference CPU where no roofline applies: guesses to start from.
-"""
+"""Seconds per unit of work on the reference CPU, for work without a roofline: initial guesses."""
 HOST_START_S = 0.7
 """Seconds until an engine process without components takes work."""
 WAKE_S = 0.1

@@ -1,7 +1,7 @@
-"""Seconds that bytes take from the store to a worker: a prior, corrected by what pools report.
+"""Predicts the seconds of a fetch from the store to a worker, by a prior corrected by reports.
 
-The prior is what the connections of a fetch reach. How much of that a worker's network carries is
-learned by pool, since the workers of a pool are alike and in one place.
+The prior is the rate that a fetch's connections can reach. How much slower or faster a network is
+gets learned for each pool, because the workers of a pool are alike and in one place.
 """
 
 from math import exp, isfinite, log
@@ -15,24 +15,24 @@ from flowmesh_core.costmodel.devices import (
 )
 
 LEARNED_FROM_BYTES = 64 << 20
-"""Smaller fetches say little of the network: less than the first piece and one of each other
-connection, they wait for answers as long as for bytes."""
+"""Smaller fetches say little about the network: they have less than one piece for each connection,
+and spend as much time waiting for responses as for bytes."""
 SLOWDOWN_MIN = 1 / 32
-"""22 GB/s, as much as a machine's fastest network carries."""
+"""22 GB/s, as much as the fastest network of a machine carries."""
 SLOWDOWN_MAX = 512.0
-"""1.4 MB/s: below, weights of models come in hours in any case."""
+"""1.4 MB/s: on slower networks, the weights of models take hours in any case."""
 PACE_MIN = 0.1
-"""Weight of a new observation once there are ten: networks have neighbours, which change."""
+"""Weight of a new observation after the first ten: other users of a network come and go."""
 POOLS_MAX = 1024
-"""Pools remembered; the one observed longest ago is forgotten first."""
+"""The most pools that are remembered; the one observed longest ago is forgotten first."""
 
 
 class LearnedNetwork(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of a pool's network.
+    """What was learned about a pool's network.
 
     Attributes:
-        slowdown_log: running mean of the logarithm of ``FetchTimes.slowdown``.
-        count: fetches behind it.
+        slowdown_log: running mean of the logarithm of ``observed_slowdown``.
+        count: number of fetches that it was learned from.
     """
 
     slowdown_log: float
@@ -40,19 +40,19 @@ class LearnedNetwork(msgspec.Struct, frozen=True, array_like=True):
 
 
 class FetchTimes:
-    """Predicts and learns; changed in place.
+    """Predicts the seconds of fetches and learns from them; changed in place.
 
     Attributes:
-        by_pool: what was learned, in the order in which the pools were last observed.
+        by_pool: pool → what was learned, the pool observed longest ago first.
     """
 
     def __init__(self) -> None:
         self.by_pool: dict[str, LearnedNetwork] = {}
 
     def slowdown(self, pool: str) -> float:
-        """Returns how many times as long several connections take as by the prior.
+        """Returns how many times as long as in the prior several connections take.
 
-        It is 1 for a pool that was not observed.
+        It is 1 for a pool without observations.
         """
         learned = self.by_pool.get(pool)
         return exp(learned.slowdown_log) if learned is not None else 1.0
@@ -63,7 +63,7 @@ class FetchTimes:
         slowdown = self.slowdown(pool)
         if slowdown < 1.0:
             return (first + rest) * slowdown / CONNECTION_BYTES_PER_S
-        # A slower network takes nothing from one connection until it carries less than that.
+        # A slower network does not slow down a single connection until it carries less than that.
         first *= max(1.0, slowdown / FETCH_CONNECTIONS)
         return (first + rest * slowdown) / CONNECTION_BYTES_PER_S
 
@@ -81,13 +81,13 @@ class FetchTimes:
 
 
 def observed_slowdown(fetched_bytes: int, fetch_s: float) -> float:
-    """Returns the slowdown that a fetch of this size and time shows, within its bounds.
+    """Returns the slowdown that a fetch shows, within ``SLOWDOWN_MIN`` and ``SLOWDOWN_MAX``.
 
-    The inverse of ``FetchTimes.seconds``.
+    This is the inverse of ``FetchTimes.seconds``.
 
     Args:
-        fetched_bytes: more than ``FETCH_PIECE_BYTES``.
-        fetch_s: above 0.
+        fetched_bytes: size of the fetch, more than ``FETCH_PIECE_BYTES``.
+        fetch_s: seconds that it took, more than 0.
     """
     first, rest = _parts(fetched_bytes)
     took = fetch_s * CONNECTION_BYTES_PER_S
@@ -101,6 +101,6 @@ def observed_slowdown(fetched_bytes: int, fetch_s: float) -> float:
 
 
 def _parts(far_bytes: int) -> tuple[float, float]:
-    """Returns the bytes of the first piece, and of the rest those that each connection reads."""
+    """Returns the bytes of the first piece, and each connection's bytes of the rest."""
     first = float(min(far_bytes, FETCH_PIECE_BYTES))
     return first, (far_bytes - first) / FETCH_CONNECTIONS

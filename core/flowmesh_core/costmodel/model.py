@@ -1,12 +1,13 @@
 """The learned cost model: seconds, dollars and loading time of an action on a device class.
 
-One per control plane, changed in place by the machine and read by ``placement`` and by ``fmesh
-plan``. A prediction comes from the finest of these that has any observation: this signature on this
-device class, this engine with models of this size on it, this engine on it, the prior.
+A control plane has one cost model. The machine changes it in place; ``placement`` and ``fmesh
+plan`` read it. A prediction comes from the finest of these levels that has an observation: this
+signature on this device class, this engine with models of this size on this class, this engine on
+this class, the prior.
 
-An engine instance runs several actions at once: an action takes longer beside others, and costs
-only its share of the instance. Predictions and observations therefore have ``batch``, the number of
-actions that the instance runs at once.
+An engine instance runs several actions at once. An action takes longer beside others, and pays only
+for its share of the instance. Predictions and observations therefore have a ``batch``: the number
+of actions that the instance runs at once.
 """
 
 from dataclasses import dataclass
@@ -23,20 +24,23 @@ from flowmesh_core.fleet.snapshot import SignatureInfo
 from flowmesh_core.units import Digest
 
 SIGNATURES_MAX = 4096
-"""Signatures remembered one by one; the one observed longest ago is forgotten first."""
+"""About how many fits are remembered, and how many memory peaks; the one that was updated longest
+ago is forgotten first."""
 LOAD_PACE = 0.4
-"""Step of the loading time's logarithm towards a load that was observed as a whole, or a longer
-one; the first one is taken as it is."""
+"""How far the logarithm of the loading time moves towards a load that was observed as a whole, or
+towards a wait that was longer than predicted. If it is the first observation, it is taken as it is.
+"""
 LOAD_PACE_DOWN = 0.05
-"""And towards a shorter wait, which may have been for a part of the load."""
+"""How far it moves towards a shorter wait, which may have covered only a part of the load."""
 LOAD_RATIO_MIN = exp(-6.0)
-"""Bounds a load over the prior's, from below and by its inverse from above."""
+"""Lower bound on the ratio of a loading time to the prior's; its inverse is the upper bound."""
 SAMPLED_FROM = 256
-"""Past this many observations of a signature its fit hardly changes, so it learns from one in
-``SAMPLED_EVERY``: a thousand short actions a second would cost time for nothing new."""
+"""After this many observations a signature's fit hardly changes, so it learns from one in
+``SAMPLED_EVERY``: with a thousand short actions a second, the rest would cost time and add nothing.
+"""
 SAMPLED_EVERY = 4
 COARSE_EVERY = 8
-"""Past this many observations of a signature, the coarser fits learn from every eighth only."""
+"""After this many observations of a signature, coarser fits learn from only one in this many."""
 NANO_HOUR_S = 3600.0
 
 
@@ -44,7 +48,7 @@ class CostKey(msgspec.Struct, frozen=True, gc=False):
     """What a fit is for.
 
     Attributes:
-        work_unit: of the engine's contract; ``tokens`` adds the roofline of decoding.
+        work_unit: the work unit of the engine's contract; ``tokens`` adds the roofline of decoding.
     """
 
     engine: str
@@ -53,20 +57,20 @@ class CostKey(msgspec.Struct, frozen=True, gc=False):
 
     @staticmethod
     def of(info: SignatureInfo) -> "CostKey":
-        """Returns the key of a signature of a snapshot."""
+        """Returns the key of a signature in a snapshot."""
         return CostKey(info.requirement.engine, info.base, info.work_unit)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What an action is expected to take.
+    """The predicted time of an action and its share of an instance.
 
     Attributes:
         seconds: run time, in an instance of ``batch`` actions.
-        p95_s: run time that 95 of 100 such actions stay under.
+        p95_s: run time that 95 of 100 such actions do not exceed.
         load_s: seconds until a new engine takes work, with its components on disk.
-        share: the part of the instance that the action pays for.
-        samples: observations behind it; 0 is the prior alone.
+        share: the share of the instance that the action pays for.
+        samples: observations that the prediction is based on; 0 for the prior alone.
         error: recent mean relative error, in [0, 1]; 1 for the prior alone.
     """
 
@@ -82,11 +86,11 @@ class Prediction:
         return round(self.seconds * self.share * price_nanousd_per_hour / NANO_HOUR_S)
 
     def p95_nanousd(self, price_nanousd_per_hour: int) -> int:
-        """Returns what to reserve of a budget."""
+        """Returns the p95 of that cost, which is what to reserve in a budget."""
         return round(self.p95_s * self.share * price_nanousd_per_hour / NANO_HOUR_S)
 
     def joules(self, power_w: float) -> float:
-        """Returns the action's share of the energy at the given power; an estimate."""
+        """Returns an estimate of the action's share of the energy at the given power."""
         return self.seconds * self.share * power_w
 
 
@@ -118,13 +122,13 @@ class FittedModel:
     """A fit with its residuals and the learned correction of the loading time.
 
     Attributes:
-        unsampled: observations left out since the last one that it learned from.
+        unsampled: how many observations were skipped since the last one that it learned from.
     """
 
     __slots__ = ("fit", "load_count", "load_log", "residuals", "unsampled")
 
     def __init__(self, fit: PriorFit, load_log: float = 0.0) -> None:
-        """Starts from a fit and from the logarithm of loading time over the prior's."""
+        """Starts from a fit and the logarithm of the ratio of loading time to the prior's."""
         self.fit = fit
         self.residuals = Residuals()
         self.load_log = load_log
@@ -136,13 +140,13 @@ Level = tuple[str, ...]
 
 
 class CostModel:
-    """Predicts and learns; see the module.
+    """Predicts the time of actions and learns from attempts; see the module.
 
-    It knows no clock: an observation fades with those that come after it.
+    It has no clock: an observation fades as later ones arrive.
 
     Attributes:
-        learned: fits by level, in the order in which they last learned.
-        fetches: seconds of fetches by pool.
+        learned: level → fit, the fit that was updated longest ago first.
+        fetches: predicts the seconds of fetches by pool.
         memory_mib_by_level: peaks of device memory by (device class, engine, signature).
     """
 
@@ -156,7 +160,7 @@ class CostModel:
     def predict(
         self, key: CostKey, device_class: str, work: WorkSize, *, batch: float = 1.0
     ) -> Prediction:
-        """Returns what an action takes in an instance of ``batch`` actions (itself included)."""
+        """Returns the prediction for an action that is one of ``batch`` in its instance."""
         batch = max(1.0, batch)
         found = self._finest(key, device_class, work.component_bytes)
         x = prior.features(key.work_unit, device_class, work, batch)
@@ -218,30 +222,30 @@ class CostModel:
         return guess
 
     def observations(self, key: CostKey, device_class: str, component_bytes: int) -> int:
-        """Returns how often this signature itself was observed on this device class."""
+        """Returns how many observations of this signature itself its fit on this class has."""
         found = self.learned.get(_levels(key, device_class, component_bytes)[0])
         return found.fit.count if found is not None else 0
 
     def learned_load_s(self, key: CostKey, device_class: str, component_bytes: int) -> float:
-        """Returns the seconds of loading that this signature was observed with; 0 where none."""
+        """Returns the loading seconds learned for this signature itself; 0 without observations."""
         found = self.learned.get(_levels(key, device_class, component_bytes)[0])
         if found is None or not found.load_count:
             return 0.0
         return self.load_s(key, device_class, component_bytes)
 
     def fetch_s(self, far_bytes: int, pool: str = "") -> float:
-        """Returns the seconds to bring bytes from the store to a worker of a pool.
+        """Returns the seconds that a worker of a pool takes to fetch bytes from the store.
 
-        Without a pool, or for one that was not observed, it is what the connections reach.
+        Without a pool, or for a pool without observations, this is the prior.
         """
         return self.fetches.seconds(far_bytes, pool)
 
     def memory_mib(self, key: CostKey, device_class: str) -> int:
-        """Returns the recent peak of device memory of this signature; 0 where none was observed."""
+        """Returns the recent peak of device memory of this signature; 0 if none was observed."""
         return self.memory_mib_by_level.get((device_class, key.engine, key.signature), 0)
 
     def error(self, key: CostKey, device_class: str, component_bytes: int = 0) -> float:
-        """Returns the recent mean relative error in [0, 1]; 1 where nothing was observed."""
+        """Returns the recent mean relative error in [0, 1]; 1 if nothing was observed."""
         found = self._finest(key, device_class, component_bytes)
         return found.fit.error if found else 1.0
 
@@ -260,14 +264,15 @@ class CostModel:
         """Learns from an attempt that succeeded.
 
         Args:
-            key: of the attempt's signature.
-            work: as it was predicted with (not as it turned out), so that habits such as stopping
-                before ``maxTokens`` are learned too.
-            run_s: seconds that the engine worked on it.
-            load_s: seconds that it waited for loading; 0 where it did not. It bounds the load from
-                below, so it raises the estimate fast and lowers it slowly.
-            device_class: of the worker.
-            batch: mean number of actions in the instance while it ran.
+            key: the key of the attempt's signature.
+            work: the size that the prediction used, not the size that it turned out to have, so
+                that habits such as stopping before ``maxTokens`` are learned too.
+            run_s: seconds that the engine worked on the attempt.
+            load_s: seconds that the attempt waited for loading; 0 if it did not wait. A load takes
+                at least as long as this wait, so the wait raises the estimate fast and lowers it
+                slowly.
+            device_class: the worker's device class.
+            batch: mean number of actions in the instance while the attempt ran.
         """
         if load_s > 0.0:
             waited = self.load_s(key, device_class, work.component_bytes)
@@ -285,7 +290,7 @@ class CostModel:
                 learned.residuals.add(ratio)
 
     def _is_unsampled(self, key: CostKey, device_class: str, component_bytes: int) -> bool:
-        """Whether so much is known that this observation is not in the sample."""
+        """Whether to skip this observation, because the signature's fit has enough of them."""
         finest = self.learned.get(_levels(key, device_class, component_bytes)[0])
         if finest is None or finest.fit.count < SAMPLED_FROM:
             return False
@@ -299,13 +304,13 @@ class CostModel:
         component_bytes: int,
         load_s: float,
     ) -> None:
-        """Learns how long an engine took from its start until it took work."""
+        """Learns how long a new engine took to start, until it took work."""
         self._learn_load(key, device_class, component_bytes, load_s, LOAD_PACE)
 
     def observe_wake(
         self, key: CostKey, device_class: str, component_bytes: int, wake_s: float
     ) -> None:
-        """Learns how long an engine that was asleep took until it took work."""
+        """Learns how long an engine that was asleep took to wake, until it took work."""
         if not isfinite(wake_s) or wake_s <= 0.0:
             return
         guess = prior.wake_seconds(device_class, component_bytes)
@@ -332,11 +337,11 @@ class CostModel:
             learned.load_log += step * (seen - learned.load_log)
 
     def observe_fetch(self, pool: str, fetched_bytes: int, fetch_s: float) -> None:
-        """Learns how long bytes took from the store to a worker of a pool."""
+        """Learns how long a worker of a pool took to fetch bytes from the store."""
         self.fetches.observe(pool, fetched_bytes, fetch_s)
 
     def observe_memory(self, key: CostKey, device_class: str, peak_mib: int) -> None:
-        """Remembers a peak of device memory; older, higher peaks fade by 2% an observation."""
+        """Remembers a peak of device memory; a higher one fades by 2% with each observation."""
         if peak_mib <= 0:
             return
         level = (device_class, key.engine, key.signature)
@@ -355,7 +360,7 @@ class CostModel:
         return None
 
     def _fits_of(self, key: CostKey, device_class: str, component_bytes: int) -> list[FittedModel]:
-        """The fits that learn, coarsest first; new ones start from the next coarser one."""
+        """Returns the fits that learn, coarsest first; a new one starts from the next coarser."""
         found: list[FittedModel] = []
         coarser: FittedModel | None = None
         for level in reversed(_levels(key, device_class, component_bytes)):
@@ -379,7 +384,7 @@ _NOTHING_SEEN = Residuals()
 
 
 def _levels(key: CostKey, device_class: str, component_bytes: int) -> tuple[Level, Level, Level]:
-    """The names of the fits for a key, finest first."""
+    """Returns the levels of the fits for a key, finest first."""
     size = str(prior.size_class(component_bytes))
     return (
         (device_class, key.engine, size, key.signature),
@@ -389,7 +394,10 @@ def _levels(key: CostKey, device_class: str, component_bytes: int) -> tuple[Leve
 
 
 def _wake_levels(key: CostKey, device_class: str) -> tuple[Level, Level]:
-    """The names of what is learned of wakes, finest first: bytes explain the rest of them."""
+    """Returns the levels of the wakes learned for a key, finest first.
+
+    They need no level by size, because the prior already scales with the bytes.
+    """
     return (device_class, key.engine, "wake", key.signature), (device_class, key.engine, "wake")
 
 

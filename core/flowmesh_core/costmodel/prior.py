@@ -1,9 +1,9 @@
-"""The roofline prior: what an action takes in parts, before anything was observed.
+"""The roofline prior: the parts of an action's time, before anything was observed.
 
-The parts are the features of the regression in ``model``: their coefficients start at 1, so the
-prior and the learned fit have one form, and what is learned on one model size carries over to
-another. Decoding follows the serial roofline (step = bytes read over bandwidth, plus a linear term
-in the sequences of the batch), fitted to the published points named in ``devices``.
+The parts are the features of the regression in ``regression``. Their coefficients start at 1, so
+the prior and the learned fit have the same form, and a fit for one model size is useful for another
+one. Decoding follows the serial roofline (step = bytes read over bandwidth, plus a linear term in
+the sequences of the batch), fitted to the published points named in ``devices``.
 """
 
 from functools import lru_cache
@@ -20,19 +20,21 @@ from flowmesh_core.costmodel.devices import (
 from flowmesh_core.fleet.ready import WorkSize
 
 FEATURES = 4
-"""Fixed time; then, for tokens, prefill, decoding alone, decoding's growth with the batch; for all
-other work, units, growth with the batch, input bytes."""
+"""Number of features: fixed time, then three more. For tokens these are prefill, decoding alone and
+its growth with the batch; for all other work, units, their growth with the batch and input bytes.
+"""
 CONTENTION = 0.25
-"""Part of an action's time that each other action in an instance adds, for work without tokens."""
+"""Share of an action's time that each other action in the instance adds, for work without tokens.
+"""
 READ_INPUT_BYTES_PER_S = 2e8
 
 Features = tuple[float, float, float, float]
 
 
 def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float]:
-    """Returns the seconds of a decoding step: its fixed part, and the part per sequence.
+    """Returns the seconds of a decoding step: a fixed part and a part per sequence.
 
-    Weights count two bytes a parameter, so a token costs as many operations as there are bytes.
+    Weights count as two bytes per parameter, so a token needs one operation per byte of weights.
     """
     fixed = component_bytes / rates.read_bytes_per_s + rates.step_s
     per_sequence = component_bytes / rates.decode_flops_per_s + rates.step_s_per_sequence
@@ -43,10 +45,10 @@ def token_step_s(rates: DeviceRates, component_bytes: int) -> tuple[float, float
 def unit_features(
     work_unit: str, device_class: str, component_bytes: int, batch: float
 ) -> tuple[Features, Features, Features, Features, Features]:
-    """Returns the features that an action, a token in, a token out, a step and a unit contribute.
+    """Returns what an action, a token in, a token out, a step and a unit add to the features.
 
-    The features of an action are the sum of these, times its tokens and units, so that a prediction
-    is a linear function of the work (``bytes`` are treated by ``features``).
+    An action's features are the sum of these, each multiplied by its count in the action, so that a
+    prediction is a linear function of the work. ``features`` adds the part of the input bytes.
     """
     rates = rates_of(device_class)
     once = (TRAINER_S if work_unit == "samples" else ACTION_S, 0.0, 0.0, 0.0)
@@ -64,7 +66,7 @@ def unit_features(
 
 
 def token_counts(work_unit: str, work: WorkSize) -> tuple[float, float, float, float]:
-    """Returns tokens in, tokens out, decoding steps and other units of an action."""
+    """Returns an action's tokens in, tokens out, decoding steps and other units."""
     if work_unit != "tokens":
         return 0.0, 0.0, 0.0, work.units
     t_out = work.tokens_out if work.tokens_in or work.tokens_out else work.units
@@ -72,7 +74,7 @@ def token_counts(work_unit: str, work: WorkSize) -> tuple[float, float, float, f
 
 
 def byte_feature(work_unit: str, work: WorkSize) -> float:
-    """Returns the prior seconds of reading the inputs, for work without tokens."""
+    """Returns the prior seconds of reading an action's inputs; 0 for work in tokens."""
     return 0.0 if work_unit == "tokens" else work.input_bytes / READ_INPUT_BYTES_PER_S
 
 
@@ -92,7 +94,7 @@ def features(work_unit: str, device_class: str, work: WorkSize, batch: float) ->
 
 
 def load_seconds(engine: str, device_class: str, component_bytes: int) -> float:
-    """Returns the prior seconds until an engine with its components on disk takes work."""
+    """Returns the prior seconds until a new engine takes work, with its components on disk."""
     if component_bytes <= 0:
         return HOST_START_S
     rates = rates_of(device_class)
@@ -106,5 +108,5 @@ def wake_seconds(device_class: str, component_bytes: int) -> float:
 
 
 def size_class(component_bytes: int) -> int:
-    """Returns the class of a size: weights within a factor of about four share one."""
+    """Returns the class of a size: sizes within a factor of about four share a class."""
     return (component_bytes.bit_length() + 1) // 2

@@ -1,28 +1,29 @@
-"""Recursive least squares with forgetting, made robust: one fit of the cost model.
+"""One fit of the cost model: robust recursive least squares with forgetting.
 
-The target is a duration, whose noise grows with it, so every observation is divided by its
-prediction: relative errors count alike. Coefficients multiply the prior's parts; they stay at or
-above zero, so more work never takes less time. A prior may be wrong by orders of magnitude; then
-the first observation sets the scale of all coefficients, and least squares tell the parts apart.
+The target is a duration, whose noise grows with it. Every observation is therefore divided by its
+prediction, so that equal relative errors count the same. Coefficients multiply the prior's parts.
+They are never negative, so more work never takes less time. A prior may be wrong by orders of
+magnitude. Then the first observation sets the scale of all coefficients, and least squares
+separates the parts later.
 """
 
 from flowmesh_core.costmodel.prior import FEATURES, Features
 
 FORGETTING = 0.98
-"""Weight of the past at each observation: about the last fifty count."""
+"""Factor on the weight of the past at each observation: about the last fifty count."""
 NOISE = 0.05
 """Relative variance of an observation."""
 INFORMATION_MIN = 1e-6
-"""An observation whose prediction is this certain teaches nothing (variance over noise)."""
+"""The lowest ratio of a prediction's variance to the noise: below, an observation adds nothing."""
 COEFFICIENT_LIMIT = 1e5
 TRUST_AFTER = 4
-"""Observations after which outliers are cut."""
+"""Number of observations after which outliers are cut."""
 STREAK = 5
-"""This many outliers in a row, all on one side, are a change of the world and not outliers."""
+"""This many outliers in a row on the same side mean that conditions have changed."""
 GROSS = 2.0
-"""A first observation this many times the prediction, or its inverse, sets the scale."""
+"""A first observation that is off by more than this factor, up or down, sets the scale."""
 OUTLIER = 3.0
-"""Errors beyond this many times the usual are cut to it."""
+"""An error larger than this many times the usual one is an outlier and is cut to that size."""
 USUAL_ERROR = 0.3
 USUAL_ERROR_MIN = 0.05
 LEAST_S = 1e-4
@@ -34,16 +35,16 @@ class PriorFit:
     Attributes:
         theta: the coefficients.
         spread: their covariance, row by row.
-        count: observations learned.
-        streak: outliers in a row; negative below the prediction.
+        count: number of observations learned.
+        streak: number of outliers in a row; negative if they are below the prediction.
         usual: running mean of the relative error after cutting, to recognise outliers.
-        error: running mean of the absolute relative error, for the metric.
+        error: running mean of the absolute relative error in [0, 1], for the metric.
     """
 
     __slots__ = ("count", "error", "spread", "streak", "theta", "usual")
 
     def __init__(self, theta: tuple[float, ...] | None = None, variance: float = 4.0) -> None:
-        """Starts at a coarser fit's coefficients, or at the prior."""
+        """Starts from a coarser fit's coefficients, or from the prior."""
         self.theta = list(theta) if theta is not None else [1.0] * FEATURES
         self.spread: list[list[float]] = []
         self.count = 0
@@ -59,7 +60,7 @@ class PriorFit:
         return value if value > LEAST_S else LEAST_S
 
     def update(self, x: Features, seconds: float) -> float:
-        """Learns one observation (finite, at least 0) and returns observed over predicted."""
+        """Learns one observation (finite, at least 0); returns its ratio to the prediction."""
         seen = max(seconds, LEAST_S)
         first = self.predict(x)
         ratio = seen / first
@@ -75,13 +76,13 @@ class PriorFit:
         return ratio
 
     def _is_gross(self, ratio: float) -> bool:
-        """Whether the scale itself is wrong: at the first observation, or after a streak."""
+        """Whether the scale itself is wrong, judged at the first observation and after a streak."""
         if self.count == 0:
             return not 1.0 / GROSS <= ratio <= GROSS
         return abs(self.streak) >= STREAK
 
     def _rescale(self, ratio: float) -> None:
-        """Multiplies all coefficients, and trusts their proportions no more than at the start."""
+        """Multiplies all coefficients and resets the trust in their proportions."""
         self.theta = [min(t * ratio, COEFFICIENT_LIMIT) for t in self.theta]
         self.streak = 0
         self.usual = USUAL_ERROR
@@ -94,9 +95,9 @@ class PriorFit:
             self.spread[i][i] = variance * max(t, 0.3 * largest) ** 2
 
     def _cut(self, wrong: float) -> float:
-        """Bounds an error once enough was seen, and moves the usual error towards it.
+        """Bounds an error after the first few observations, and moves the usual error towards it.
 
-        So a lone outlier moves the fit by the usual error at most.
+        A single outlier therefore counts as an error of at most ``OUTLIER`` times the usual one.
         """
         bound = OUTLIER * max(self.usual, USUAL_ERROR_MIN)
         size = abs(wrong)
@@ -112,9 +113,10 @@ class PriorFit:
         return bound * side
 
     def _step(self, x: Features, innovation: float) -> None:
-        """Least squares with forgetting only in the direction of the observation (Kulhavy 1987).
+        """Does a least-squares step, forgetting only along the observation (Kulhavy 1987).
 
-        Directions that the observation does not inform keep their variance, so nothing winds up.
+        Directions without information from the observation keep their variance, so there is no
+        windup.
         """
         a, b, c, d = x
         spread = self.spread

@@ -1,4 +1,4 @@
-"""How far observations are above predictions: the margin of the p95."""
+"""How far observations exceed predictions, which gives the margin of the p95."""
 
 from bisect import bisect_left, insort
 from collections import deque
@@ -6,13 +6,13 @@ from collections.abc import Iterable
 
 WINDOW = 64
 PRIOR_RATIO = 2.0
-"""The p95 over the prediction before anything was observed."""
+"""Ratio of the p95 to the prediction before anything was observed."""
 PRIOR_WEIGHT = 6
 RATIO_MAX = 20.0
 
 
 class Residuals:
-    """The last ratios of observed to predicted seconds, in order of arrival and of size."""
+    """The last ratios of observed to predicted seconds, both by arrival and by size."""
 
     __slots__ = ("_p95", "ordered", "recent")
 
@@ -23,7 +23,7 @@ class Residuals:
         self._p95 = 0.0
 
     def add(self, ratio: float) -> None:
-        """Adds a ratio and drops the oldest beyond ``WINDOW``."""
+        """Adds a ratio, and drops the oldest one if there are more than ``WINDOW``."""
         ratio = min(ratio, RATIO_MAX)
         if len(self.recent) == WINDOW:
             del self.ordered[bisect_left(self.ordered, self.recent[0])]
@@ -32,7 +32,7 @@ class Residuals:
         self._p95 = 0.0
 
     def p95_ratio(self) -> float:
-        """Returns the ratios' 95th percentile, at least 1; near the prior while they are few."""
+        """Returns the ratios' 95th percentile, at least 1; with few ratios it is near the prior."""
         if self._p95 == 0.0:
             self._p95 = self._measure()
         return self._p95

@@ -1,4 +1,4 @@
-"""The stored form of a cost model, written as a snapshot from time to time; it may be lost."""
+"""The stored form of a cost model: a snapshot, written from time to time, that may be lost."""
 
 import msgspec
 
@@ -29,7 +29,7 @@ class _ModelState(msgspec.Struct, frozen=True, omit_defaults=True):
     """The whole state.
 
     Attributes:
-        fetches: what is known of networks by pool. Older releases neither write nor read it.
+        fetches: what was learned about networks by pool. Older releases neither write nor read it.
     """
 
     version: int
@@ -39,7 +39,7 @@ class _ModelState(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def encode_model(model: CostModel) -> bytes:
-    """Returns the stored form: JSON, in the order in which the fits last learned."""
+    """Returns the stored form: JSON, with the fit that was updated longest ago first."""
     learned = [
         _LearnedState(
             level=level,
@@ -61,7 +61,7 @@ def encode_model(model: CostModel) -> bytes:
 
 
 def decode_model(data: bytes) -> CostModel:
-    """Reads the stored form; one of another version gives a model that knows only the prior.
+    """Reads the stored form; another version of it gives a model that knows only the prior.
 
     Raises:
         msgspec.DecodeError: the bytes are not a model.

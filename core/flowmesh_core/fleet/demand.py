@@ -1,7 +1,7 @@
 """Demand: which signatures were dispatched recently, and how often.
 
-The machine counts dispatched actions; the capacity signal reads the demand, to decide which engines
-stay open. It may be lost without harm.
+The machine counts dispatched actions. The capacity signal reads the demand to decide which engines
+stay open. Demand may be lost without harm.
 """
 
 from collections.abc import Iterator
@@ -18,26 +18,26 @@ FORGOTTEN_S = 3600.0
 FIRST_GAP_S = 60.0
 """Expected seconds from the first action of a signature to the next."""
 GAP_PACE = 0.3
-"""Step of the means over arrivals towards the last one."""
+"""How far the mean gap moves towards the last gap, as a share of their difference."""
 MEAN_ACTIONS = 32.0
-"""Actions over which the means of size and waiting runs are taken, at most."""
+"""The most actions that the means of size and of waiting runs cover."""
 AT_ONCE_S = 1.0
 """Actions dispatched within this time count as one arrival."""
 ARRIVAL_WINDOW_S = 600.0
-"""Time constant of the mean of actions a second."""
+"""Time constant of the mean number of actions a second."""
 
 
 @dataclass(slots=True)
 class ArrivalStats:
-    """How often a signature arrives, and what its last action was like.
+    """How often a signature arrives, and what its actions are like.
 
     Attributes:
-        first_s, last_s: when an action of it was first and last dispatched.
+        first_s, last_s: when its first and its last arrival began.
         gap_s: mean seconds between arrivals.
         work: mean size of its actions.
-        weights: of the last action.
-        waiting_runs: mean over its actions of the runs that wait for one.
-        count: actions, each counting less the longer ago it was.
+        weights: the weights of its last action.
+        waiting_runs: mean number of runs that wait for one of its actions.
+        count: how many actions it had; older ones count less.
     """
 
     first_s: float
@@ -49,7 +49,7 @@ class ArrivalStats:
     count: float = 1.0
 
     def per_s(self, now_s: float) -> float:
-        """Returns the recent actions a second; the first ones came in ``FIRST_GAP_S`` at least."""
+        """Returns the recent actions a second; the first ones count over ``FIRST_GAP_S``."""
         seen_s = max(FIRST_GAP_S, now_s - self.first_s)
         faded = self.count * exp((self.last_s - now_s) / ARRIVAL_WINDOW_S)
         return faded / (ARRIVAL_WINDOW_S * (1.0 - exp(-seen_s / ARRIVAL_WINDOW_S)))
@@ -61,12 +61,13 @@ class SignatureDemand:
 
     Attributes:
         gap_s: expected seconds between two arrivals.
-        since_s: seconds since the last one.
-        work: mean size of its actions; ``weights`` are those of the last one.
+        since_s: seconds since the last arrival.
+        work: mean size of its actions.
+        weights: the weights of its last action.
         per_s: recent actions a second.
-        waiting_runs: runs that wait for one of its actions; one that waits for several of a step
-            counts for its share in each.
-        foreseen: open steps of runs that will need it.
+        waiting_runs: mean number of runs that wait for one of its actions. A run that waits for
+            several actions of a step counts as a fraction for each of them.
+        foreseen: open steps of runs that will need the signature.
     """
 
     info: SignatureInfo

@@ -1,10 +1,11 @@
 """Limits learned from running out of memory, by signature and device class.
 
-First the admitted load is halved, or what ran at once where that was less. When an action fails
-alone, its host's reservation is doubled, up to the whole device; when it had that, the requirement
-is raised above the worker that it failed on, so that the next action of that signature goes to one
-that fits. Each success restores a quarter of the load, and the reservation little by little: one
-action's data may have needed it (ADR 4).
+When actions that share an instance run out of memory, the admitted load is halved; the half is
+taken of what ran at once if that was less. When an action fails alone, its host's reservation is
+doubled, up to the whole device. If it already had the whole device, the requirement is raised above
+that device's memory, so the signature's next action goes to a larger one. Each success raises the
+admitted load by a quarter and lowers the reservation a little, because the data of a single action
+may have been the cause (ADR 4).
 """
 
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ RESERVE_RECOVERY = 1.02
 
 @dataclass(slots=True)
 class MemoryLimits:
-    """Learned by (signature, device class); a snapshot that may be lost."""
+    """Limits by signature and device class; they may be lost without harm."""
 
     _factor: dict[tuple[Digest, str], float] = field(default_factory=dict)
     _more_than: dict[tuple[Digest, str], int] = field(default_factory=dict)
@@ -38,12 +39,12 @@ class MemoryLimits:
         """Learns from an attempt that ran out of memory.
 
         Args:
-            signature: of the attempt.
-            device_class: of the worker.
-            reserved_mib: what its host reserved of the device.
-            device_mib: what the device has.
-            alone: whether nothing else was in the host.
-            share: what was in the host, as a part of what an instance takes at once, in (0, 1].
+            signature: the attempt's signature.
+            device_class: the worker's device class.
+            reserved_mib: device memory that the host reserved.
+            device_mib: memory of the device.
+            alone: whether the host ran no other attempt.
+            share: load of the host as a share of an instance's capacity, in (0, 1].
         """
         key = (signature, device_class)
         if not alone:
@@ -55,17 +56,18 @@ class MemoryLimits:
             self._more_than[key] = max(self._more_than.get(key, 0), device_mib)
 
     def reserve_mib(self, signature: Digest) -> int:
-        """Returns what a host must reserve at least; 0 where nothing was learned."""
+        """Returns the least MiB that a host must reserve; 0 if nothing was learned."""
         return self._reserve.get(signature, 0)
 
     def succeeded(self, signature: Digest, device_class: str, peak_mib: int = 0) -> None:
-        """Learns from a success: the admitted load recovers by a quarter.
+        """Learns from a success: raises the admitted load by a quarter and lowers the reservation.
 
         Args:
-            signature: of the attempt.
-            device_class: of the worker.
-            peak_mib: the most that its host used; the reservation stays a step above it, or an
-                engine that always needs more than its contract says would fail again and again.
+            signature: the attempt's signature.
+            device_class: the worker's device class.
+            peak_mib: the most memory that its host used. The reservation stays one step above it:
+                otherwise an engine that always needs more than its contract says would fail again
+                and again.
         """
         raised = self._reserve.get(signature)
         if raised is not None:

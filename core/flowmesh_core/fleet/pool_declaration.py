@@ -1,7 +1,7 @@
-"""What a pool's object says of its workers, which binds what they say of themselves.
+"""The limits that a pool's object declares for its workers; they override a worker's own report.
 
-The operator reads it from the pool's spec. The worker gateway applies it when a worker joins. On a
-laptop nothing is declared, and a worker's own word counts.
+The operator reads them from the pool's spec, and the worker gateway applies them when a worker
+joins. On a laptop nothing is declared, and the worker's report is used as it is.
 """
 
 from collections.abc import Mapping
@@ -21,14 +21,16 @@ class PoolDeclaration:
     """The limits of one pool's workers.
 
     Attributes:
-        price_nanousd_per_hour: of one worker; ``price_estimated`` where the pool names none.
-        spot: whether their provider may take them away at any time.
-        power_w: under load, ``idle_w`` without work.
-        zone: where the pool's pods are bound to one; empty where they may be anywhere.
-        sandbox_minimum: the least sandbox for users' code.
+        price_nanousd_per_hour: price of one worker.
+        price_estimated: whether the pool states no price, so that this one is an estimate.
+        spot: whether the provider may take workers away at any time.
+        power_w: power of a worker under load.
+        idle_w: power of a worker without work.
+        zone: the zone that the pool's pods are bound to; empty if they may be anywhere.
+        sandbox_minimum: the lowest sandbox level for user code.
         engines: names of the engines in the image.
         devices: accelerators of one worker; 0 for workers on the CPU.
-        device_memory_mib: of one device; 0 where it is not known.
+        device_memory_mib: memory of one device; 0 if unknown.
     """
 
     price_nanousd_per_hour: int
@@ -47,10 +49,11 @@ class PoolDeclaration:
     spot: bool = False
 
     def bound(self, said: WorkerShape) -> WorkerShape:
-        """Returns a worker's shape as the pool's workers may have it.
+        """Returns a worker's reported shape, limited to what the pool declares.
 
-        Price, power, labels and the right to run users' code are the pool's, and its zone where it
-        has one. Engines, devices and memory are what the worker says, cut to what the pool has.
+        The pool decides price, power, labels, spot, the right to run user code and its sandbox
+        level, and the zone if it is bound to one. Engines, devices, CPUs and memory are as the
+        worker reports, cut to what the pool has.
         """
         engines = {name: v for name, v in said.engines.items() if name in self.engines}
         host_mib = min(said.host_memory_mib, self.host_memory_mib)

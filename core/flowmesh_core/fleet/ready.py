@@ -9,11 +9,11 @@ from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.units import Digest
 
 NEGLIGIBLE_BYTES = 64 * 1024
-"""Inputs up to this size come with the assignment or in one read; their location does not matter.
+"""Inputs up to this size arrive with the assignment or in one read; their location does not matter.
 """
 
 SEQUENCES_AT_ONCE = 256
-"""Sequences that an engine decodes side by side; more wait (vLLM's ``max_num_seqs``)."""
+"""Sequences that an engine decodes at once; more have to wait (vLLM's ``max_num_seqs``)."""
 
 Rank = tuple[int, float, float, float, Digest]
 Kind = tuple[object, ...]
@@ -23,10 +23,11 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
     """Predicted size of an action, for the cost model.
 
     Attributes:
-        units: in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
-        tokens_in: prompt tokens, ``tokens_out`` generated ones (upper estimates).
-        decode_steps: decoding steps one after another: the action's sequences decode side by side,
-            so these are the tokens of one. 0 stands for a single sequence.
+        units: amount in the contract's ``work_unit`` (prompt plus generated tokens, rows ...).
+        tokens_in: prompt tokens (upper estimate).
+        tokens_out: generated tokens (upper estimate).
+        decode_steps: decoding steps in sequence. The action's sequences decode in parallel, so this
+            is the number of tokens of one sequence. 0 means that there is only one.
         input_bytes: bytes of inputs that are not components.
         component_bytes: bytes of components.
     """
@@ -40,11 +41,11 @@ class WorkSize(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def sequences(self) -> float:
-        """How many sequences decode side by side."""
+        """How many sequences decode in parallel."""
         return max(1.0, self.tokens_out / self.decode_steps) if self.decode_steps else 1.0
 
     def towards(self, other: "WorkSize", share: float) -> "WorkSize":
-        """Returns the size that lies a share of the way to another one: a step of a mean."""
+        """Returns this size moved towards another one by a share of the difference."""
 
         def step(its: float, others: float) -> float:
             return its + share * (others - its)
@@ -63,30 +64,32 @@ class ReadyAction(msgspec.Struct, frozen=True, gc=False):
     """An action that waits for a placement.
 
     Attributes:
-        action_id: its name.
-        signature: what it must share with others to run in one instance; all actions of one
-            signature share requirement and components.
-        tenant: the namespace that the fair order counts it to (the first subscriber's).
-        priority: the highest of its subscribers.
-        deadline_s: absolute; infinity where none.
-        critical_path_s: predicted seconds of the longest path from here to the end of its run.
+        action_id: the action's id.
+        signature: what it must share with others to run in one instance. All actions of one
+            signature share components and requirement, except for ``min_trust``.
+        tenant: the namespace that it counts for in the fair order (the first subscriber's).
+        priority: the highest priority of its subscribers.
+        deadline_s: absolute; infinity if there is none.
+        critical_path_s: predicted seconds of the longest path from this action to the end of its
+            run.
         ready_s: when it became ready (absolute).
         work: predicted size.
         inputs: digests of inputs that are not components, with sizes in bytes.
         weights: coefficients of the utility.
-        isolate: it must run alone, in an instance of its own.
-        avoid_workers: workers where it failed: used only where there is no other.
-        replica_of: worker that runs the original, for a replica attempt; empty otherwise.
-        not_before_s: end of its backoff; not placed before.
+        isolate: whether it must run alone, in an instance of its own.
+        avoid_workers: workers where it failed; used only if there is no other.
+        replica_of: for a replica attempt, the worker that runs the original; empty otherwise.
+        not_before_s: end of its backoff; it is not placed earlier.
         reserved_pools: names of the reserved pools that it may run in.
-        min_trust: the least trust of the pool that may run it.
-        code_tenant: the tenant whose user code it is, where single-tenant workers are connected;
-            else empty, so that actions of several tenants are of one kind.
-        bounded_tenants: those that want it, where the workers of each are bounded; else empty.
-        rank: its position in the order: priority, deadline slack, critical path, age; then the
-            name, so that the order is total. Slack is the deadline less the critical path; the time
-            of the cycle is the same for all.
-        kind: what makes actions interchangeable; sizes count by powers of four.
+        min_trust: the least trust of a pool that may run it.
+        code_tenant: the tenant that owns the user code, if single-tenant workers are connected;
+            else empty, so that actions of different tenants can be of one kind.
+        bounded_tenants: the tenants that want it, if the workers of all of them are bounded; else
+            empty.
+        rank: its position in the order: by priority, deadline slack, critical path and age, then by
+            id, so that no two ranks are equal. The slack is the deadline minus the critical path;
+            the time of the cycle is left out because it is the same for all.
+        kind: equal for interchangeable actions; sizes are rounded to powers of four.
     """
 
     action_id: Digest
@@ -111,7 +114,7 @@ class ReadyAction(msgspec.Struct, frozen=True, gc=False):
     bounded_tenants: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Computes ``rank`` and ``kind`` once, since every cycle reads them of every action."""
+        """Computes ``rank`` and ``kind`` once, because every cycle reads them for each action."""
         path_s, work = self.critical_path_s, self.work
         rank = (-self.priority, self.deadline_s - path_s, -path_s, self.ready_s, self.action_id)
         size = frexp(work.units + work.tokens_in + work.tokens_out)[1] // 2

@@ -1,7 +1,7 @@
-"""An index of the ready actions, kept sorted across cycles: a cycle changes few of them.
+"""An index of the ready actions. It stays sorted across cycles, since a cycle changes few of them.
 
-The machine adds and removes actions; the scheduler reads. Ten thousand actions are a few hundred
-groups, whose actions placement treats as interchangeable (ADR 13).
+The machine adds and removes actions; the scheduler reads them. Ten thousand actions form a few
+hundred groups, and placement treats the actions of a group as interchangeable (ADR 13).
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ from flowmesh_core.units import Digest
 _T = TypeVar("_T")
 
 FRACTIONS = 2**20
-"""Sizes are summed as integers in parts of 1/FRACTIONS, so that a sum does not depend on the order
+"""Sizes are summed as integers, in units of 1/FRACTIONS, so that a sum does not depend on the order
 of additions and removals."""
 
 Entry = tuple[Rank, ReadyAction, "ReadyGroup"]
-"""Sorts by rank; no two ranks are the same."""
+"""Entries sort by rank; no two ranks are equal."""
 
 
 @dataclass(slots=True, eq=False)
 class Cohort:
-    """Groups that differ only in their weights: they share sizes, and so predictions.
+    """Groups that differ only in their weights, so they share one mean size and its predictions.
 
     Attributes:
-        name: what its groups have in common.
+        name: the part of ``kind`` that its groups have in common.
     """
 
     name: Kind
@@ -55,7 +55,7 @@ class Cohort:
 
     @property
     def work(self) -> WorkSize:
-        """The mean size of its actions, of which there must be one."""
+        """The mean size of its actions, and their largest component size; it must not be empty."""
         if self._mean is None:
             parts = FRACTIONS * self.count
             self._mean = WorkSize(
@@ -74,7 +74,7 @@ class ReadyGroup:
     """Actions of one kind, none of them in backoff.
 
     Attributes:
-        like: its first action; the signature, weights and cautions are those of all.
+        like: its first action, whose signature, weights and restrictions all of them share.
         queues: tenant → its actions in order of rank.
     """
 
@@ -89,18 +89,19 @@ class ReadyGroup:
 
 
 class ReadyIndex:
-    """Ready actions by group and tenant; those in backoff are separate.
+    """Ready actions by group and tenant; actions in backoff are kept apart.
 
     Attributes:
-        groups: by kind.
-        heads: tenant → the first of its actions in every group, in order of rank.
-        signatures: signature → number of actions in groups; ``sequences`` → those that they decode.
+        groups: the groups by kind.
+        heads: tenant → its first action in each group, in order of rank.
+        signatures: signature → number of actions in groups.
+        sequences: signature → number of sequences that these actions decode.
         wanted: digests of inputs that are not negligible → number of actions that read them.
-        backoff: actions that are not due, with their time and name, soonest first.
+        backoff: actions in backoff, with the time when each is due and its id, soonest first.
     """
 
     def __init__(self, actions: Iterable[ReadyAction] = (), now_s: float = 0.0) -> None:
-        """Adds the actions as of a time."""
+        """Adds the actions; those in backoff at ``now_s`` are kept apart."""
         self.groups: dict[Kind, ReadyGroup] = {}
         self.heads: dict[str, SortedList[Entry]] = {}
         self.signatures = Counter[Digest]()
@@ -155,7 +156,7 @@ class ReadyIndex:
         self._change(group, action, -1)
 
     def release(self, now_s: float) -> None:
-        """Ends the backoffs that are due; a clock that goes back does not resume one."""
+        """Ends the backoffs that are due. A clock that goes back does not restart a backoff."""
         self._now_s = max(self._now_s, now_s)
         while self.backoff and self.backoff[0][0] <= self._now_s:
             self.add(self.backoff.pop(0)[2])
@@ -184,7 +185,7 @@ class ReadyIndex:
         action = entry[1]
         if queue[0][0] != action.rank:
             queue.remove(entry)
-        else:  # as a rule, since placement takes the first: then nothing has to be searched
+        else:  # the usual case, since placement takes the first action: no search is needed
             del queue[0]
             heads = self.heads[tenant := action.tenant]
             if heads[0][1] is action:
@@ -197,7 +198,7 @@ class ReadyIndex:
                 del self.heads[tenant]
 
     def _change(self, group: ReadyGroup, action: ReadyAction, by: int) -> None:
-        """Counts an action in (1) or out (-1) and drops what has become empty."""
+        """Updates the counts for an added (1) or removed (-1) action and drops empty groups."""
         group.count += by
         group.cohort.change(action.work, by)
         _count(self.signatures, action.signature, by)

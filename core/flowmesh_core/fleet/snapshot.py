@@ -1,7 +1,7 @@
 """The input of a scheduling cycle: an indexed, read-only view that is valid for one cycle.
 
-Made by the machine from its workers and ready set; read by ``placement.decide`` and by ``fmesh
-explain``. Nothing may retain it beyond the cycle.
+The machine makes it from its workers and ready actions; ``placement.decide`` and ``fmesh explain``
+read it. Nothing may retain it beyond the cycle.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,12 +18,12 @@ from flowmesh_core.protocol.messages import WorkerShape
 from flowmesh_core.units import Digest
 
 PlacementKey = tuple[Digest, int, str, frozenset[str], frozenset[str]]
-"""What reasons for not placing an action go by: signature, trust, tenant of user code, reserved
+"""The key of a reason why actions were not placed: signature, trust, tenant of user code, reserved
 pools, and tenants whose workers are bounded."""
 
 
 class Tier(StrEnum):
-    """How near bytes are, nearest first."""
+    """How near bytes are to a worker's devices, nearest first."""
 
     DEVICE = "device"
     HOST = "host"
@@ -34,19 +34,19 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class InstanceView:
-    """An engine instance that runs or starts.
+    """An engine instance that is running or starting.
 
     Attributes:
-        signature: what its actions share.
+        signature: the signature that its actions share.
         capacity: actions that it runs at once (1 while unknown).
-        assigned: actions assigned to it and not ended.
-        remaining_s: predicted seconds until these are done.
-        load_remaining_s: predicted seconds until it is loaded; 0 when ready.
-        memory_mib: what it reserves.
-        isolated: it serves one isolated action and takes nothing else.
-        suspects: it serves a group of suspects.
+        assigned: actions that are assigned to it and have not ended.
+        remaining_s: predicted seconds until these actions are done.
+        load_remaining_s: predicted seconds until it is loaded; 0 if it is ready.
+        memory_mib: memory that it reserves.
+        isolated: whether it runs an isolated action and takes nothing else.
+        suspects: whether it runs a group of suspects.
         tightest_deadline_s: the earliest deadline of its actions (absolute); infinity if none.
-        pinned: it is that of a replica of a service: its memory is reserved even while idle.
+        pinned: whether a replica of a service uses it, so its memory is reserved even while idle.
     """
 
     signature: Digest
@@ -62,27 +62,29 @@ class InstanceView:
 
     @property
     def freed_mib(self) -> int:
-        """The memory that is free once its actions are done."""
+        """The memory that becomes free once its actions are done."""
         return 0 if self.pinned else self.memory_mib
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """A worker that may be given work.
+    """A connected worker.
 
     Attributes:
-        shape: as it reported it.
+        shape: the shape that the worker reported, limited to what its pool declares.
         instances: its engine instances by signature.
-        local: digests of components and inputs that it has, with the tier.
-        free_memory_mib: device memory not reserved by instances with actions, nor for replicas of
-            services. The worker evicts other idle instances on demand, so their memory is free.
-        draining: takes nothing new.
-        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
-        replicas: replicas of services that are loaded or to be loaded here: it is busy.
-        serves: whether it can hold any.
-        replica_memory_mib: memory that is reserved for them, whatever they do.
-        asleep: signatures whose engine instance is asleep here: it is woken where one would be
-            started, and needs its memory back for that.
+        local: digests of the components and inputs that it has, each with its tier.
+        free_memory_mib: device memory that is reserved neither by instances with actions nor for
+            replicas of services. Idle instances are evicted on demand, so their memory is free.
+        draining: whether it takes no new work.
+        code_tenant: for a single-tenant worker, the tenant whose user code it runs; empty until it
+            has run any.
+        replicas: number of replicas of services that are loaded or to be loaded here. They keep the
+            worker busy.
+        serves: whether it can hold replicas of services.
+        replica_memory_mib: memory reserved for these replicas, whether they are in use or not.
+        asleep: signatures whose engine instance is asleep here. It is woken instead of starting a
+            new one, and needs device memory again for that.
     """
 
     shape: WorkerShape
@@ -104,21 +106,22 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """Hard constraints of the actions of one signature (shared by all of a group).
+    """Hard constraints of the actions of one signature; all actions of a group share them.
 
     Attributes:
-        minor: the least minor of the contract that knows everything that the actions set.
-        memory_mib: memory for an instance on each of its devices, learned raises included.
-        capacity_factor: share of an instance's capacity that may be admitted (halved after running
-            out of memory), by device class; 1.0 where absent.
-        min_memory_by_class: device class → a worker must have more memory than this (learned).
-        implementation, dtype, batch_invariant: the engine variant; empty and None are any.
-        checks_variants: whether the engine has these fields at all.
-        tensor_parallel: devices needed.
-        user_code: needs a pool that allows user code.
-        builtin_model: needs an image with this built-in model; empty is none.
-        gpu_product: allowed device classes; empty is any.
-        labels: must all match; ``anti_labels`` must not.
+        minor: the lowest minor of the contract that has every parameter that the actions set.
+        memory_mib: memory of an instance on each of its devices, including learned increases.
+        capacity_factor: device class → share of an instance's capacity that may be admitted (halved
+            after running out of memory); 1.0 if absent.
+        min_memory_by_class: device class → memory that a worker's device must exceed (learned).
+        implementation, dtype, batch_invariant: the engine variant; empty or None allows any.
+        checks_variants: whether the engine has variants at all.
+        tensor_parallel: number of devices needed.
+        user_code: whether the pool must allow user code.
+        builtin_model: built-in model that the image must have; empty for none.
+        gpu_product: allowed device classes; empty allows any.
+        labels: labels that must all match.
+        anti_labels: labels that must not match.
         min_trust: the least trust of the worker's pool. Actions of one signature may differ in it.
     """
 
@@ -148,11 +151,11 @@ class SignatureInfo:
 
     Attributes:
         components: digests of components with sizes in bytes.
-        capacity: actions that one instance runs at once, by the contract (an instance may know
-            better).
-        sequences: that one of its actions decodes side by side, on average.
-        suspects_of: of a group of suspects, which run in a host of their own: the signature that
-            they have otherwise; None for any other.
+        capacity: actions that one instance runs at once, according to the contract (a running
+            instance may report another number).
+        sequences: how many sequences one of its actions decodes in parallel, on average.
+        suspects_of: for a group of suspects, which runs in a host of its own, the signature that
+            its actions have otherwise; None for all others.
     """
 
     signature: Digest
@@ -169,7 +172,7 @@ class SignatureInfo:
         return self.suspects_of or self.signature
 
     def with_trust(self, min_trust: int) -> "SignatureInfo":
-        """Returns the same for actions that require this trust."""
+        """Returns the same information for actions that require this trust."""
         if self.requirement.min_trust == min_trust:
             return self
         return replace(self, requirement=replace(self.requirement, min_trust=min_trust))
@@ -180,15 +183,16 @@ class Snapshot:
     """Everything that one cycle decides on.
 
     Attributes:
-        workers: those that may be given work, in order of name.
-        ready: actions that wait.
-        signatures: by signature, for all ready actions.
-        fair_share: tenant → virtual time (decayed paid dollars over weight); less is served first.
+        workers: the connected workers, in order of name.
+        ready: the actions that wait.
+        signatures: signature → what its actions share, for all ready actions.
+        fair_share: tenant → virtual time (decayed paid dollars plus reserved ones, over weight);
+            the tenant with the lowest is served first.
         now_s: the time of the cycle.
-        tenant_weights: tenant → weight of its fair share; 1 where absent.
-        reserved_pools: names of the pools that take only actions which name them.
-        code_calls: tenant → its calls of user code, where they are bounded.
-        worker_uses: tenant → the workers that it uses, where they are bounded.
+        tenant_weights: tenant → weight of its fair share; 1 if absent.
+        reserved_pools: names of the reserved pools.
+        code_calls: tenant → its calls of user code, for tenants with a limit on them.
+        worker_uses: tenant → the workers that it uses, for tenants with a limit on them.
     """
 
     workers: Sequence[WorkerView]
@@ -204,7 +208,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class CodeCalls:
-    """The attempts of user code that a namespace has, and may have."""
+    """How many attempts of user code a namespace has in progress, and how many it may have."""
 
     running: int
     most: int
@@ -216,13 +220,13 @@ class CodeCalls:
 
 
 class Placement(msgspec.Struct, frozen=True, gc=False):
-    """A batch of actions of one signature and the worker that it goes to.
+    """A batch of actions of one signature and the worker that gets it.
 
     Attributes:
         reserve_nanousd: predicted p95 cost of each action, in the order of ``actions``.
-        predicted_s: predicted run seconds of each action.
-        terms: of the first action of the batch.
-        candidates: the chosen worker, and then the best of the others, a few.
+        predicted_s: predicted run seconds of each action, in the same order.
+        terms: the utility terms of the first action of the batch.
+        candidates: the chosen worker, followed by a few of the next best ones.
     """
 
     worker: str
@@ -239,12 +243,13 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         detail: one sentence for users: what is missing and what to change.
-        code_tenant: the tenant whose actions these are, where single-tenant workers run the user
-            code of the signature; else empty.
-        min_trust: that they require.
-        reserved_pools: names of the reserved pools that they may run in; unset where there are
-            none, and then left out of traces.
-        bounded_tenants: that want them, where the workers of all of these are bounded; else unset.
+        code_tenant: the tenant whose actions these are, if single-tenant workers run the
+            signature's user code; else empty.
+        min_trust: the trust that the actions require.
+        reserved_pools: names of the reserved pools that the actions may run in; if there are none,
+            it is unset and left out of traces.
+        bounded_tenants: the tenants that want the actions, if the workers of all of them are
+            bounded; else unset.
     """
 
     signature: Digest
@@ -258,13 +263,13 @@ class Rejection(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def key(self) -> PlacementKey:
-        """The kind of action that it is for."""
+        """The kind of actions that were rejected."""
         tenants = frozenset(self.bounded_tenants or ())
         return self.signature, self.min_trust, self.code_tenant, self.pools, tenants
 
     @property
     def pools(self) -> frozenset[str]:
-        """The reserved pools that they may run in."""
+        """The reserved pools that the actions may run in."""
         return frozenset(self.reserved_pools or ())
 
 

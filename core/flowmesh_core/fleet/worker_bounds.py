@@ -1,6 +1,6 @@
-"""Which workers the namespaces may use whose quota bounds how many they use at once.
+"""Tracks the workers of namespaces whose quota limits how many workers they use at once.
 
-A scheduling cycle asks for each group of ready actions, and counts the workers that it gives away.
+A scheduling cycle checks each group of ready actions here, and counts the workers that it assigns.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WorkerUse:
-    """The workers that a namespace uses: they run what only it wants; and how many it may use."""
+    """The workers that run actions only this namespace wants, and how many it may use."""
 
     workers: frozenset[str]
     most: int
@@ -19,14 +19,14 @@ class WorkerBounds:
     """The workers of bounded namespaces during one cycle.
 
     An action that several namespaces want counts for none of them. A namespace may have one of its
-    workers reserved for actions of one kind: all others count with a bound that is lower by one.
+    workers reserved for actions of one kind; for all other actions its bound is lower by one.
     """
 
     def __init__(self, uses: Mapping[str, WorkerUse]) -> None:
-        """Starts from what each bounded namespace uses.
+        """Starts from the workers that each bounded namespace uses.
 
-        Of more workers than a namespace may use, since its bound was lowered, only so many get
-        further work of it: the first by name, so that the others become free.
+        If a bound was lowered, a namespace may use more workers than it allows. Only the first ones
+        by name, up to the bound, get more of its work, so that the others become free.
         """
         self._most = {n: use.most for n, use in uses.items()}
         self._used = {n: set(use.workers) for n, use in uses.items()}
@@ -34,21 +34,21 @@ class WorkerBounds:
         self._reserved_for: dict[str, Hashable] = {}
 
     def used(self, namespaces: Collection[str]) -> set[str]:
-        """Returns the workers that some of these namespaces use."""
+        """Returns the workers that at least one of these namespaces uses."""
         return set[str]().union(*(self._used[n] for n in namespaces))
 
     def may_use_any(self, namespaces: Collection[str]) -> bool:
-        """Whether some of these namespaces may use a worker at all."""
+        """Whether at least one of these namespaces may use workers at all."""
         return any(self._most[n] for n in namespaces)
 
     def reserve(self, namespace: str, kind: Hashable, in_order: Sequence[str]) -> None:
-        """Reserves one of a namespace's workers for actions of one kind, and these alone.
+        """Reserves one of a namespace's workers for actions of one kind only.
 
         Args:
-            namespace: with a bound of at least 1.
-            kind: of the actions, as ``admits`` is asked.
-            in_order: the workers that the namespace uses, the first to become free first: where it
-                uses as many as it may, that one gets nothing more of it.
+            namespace: a namespace with a bound of at least 1.
+            kind: the kind of the actions, as passed to ``admits``.
+            in_order: the workers that the namespace uses, the first to become free first. If the
+                namespace is at its bound, the first of them gets no more of its work.
         """
         self._reserved_for[namespace] = kind
         admitted = self._admitted[namespace]
@@ -56,11 +56,11 @@ class WorkerBounds:
             admitted.remove(next(worker for worker in in_order if worker in admitted))
 
     def admits(self, namespaces: Collection[str], worker: str, kind: Hashable = None) -> bool:
-        """Whether a worker may run what these namespaces want, all of them bounded."""
+        """Whether a worker may run an action that these bounded namespaces want."""
         return any(worker in self._admitted[n] or self.free(n, kind) for n in namespaces)
 
     def take(self, namespaces: Collection[str], worker: str) -> bool:
-        """Counts a worker that was given an action; returns whether a bound has been reached."""
+        """Counts a worker that was given an action; returns whether this reached a bound."""
         if len(namespaces) != 1:
             return False
         (namespace,) = namespaces
@@ -71,16 +71,16 @@ class WorkerBounds:
         return not self.free(namespace)
 
     def reached(self, namespaces: Collection[str], kind: Hashable = None) -> bool:
-        """Whether these namespaces, of which there are some, use all the workers they may."""
+        """Whether these namespaces all use as many workers as they may; False if there are none."""
         return bool(namespaces) and not any(self.free(n, kind) for n in namespaces)
 
     def free(self, namespace: str, kind: Hashable = None) -> int:
-        """Returns how many workers more a namespace may use for actions of one kind."""
+        """Returns how many more workers a namespace may use for actions of one kind."""
         reserved = namespace in self._reserved_for and self._reserved_for[namespace] != kind
         return max(0, self._most[namespace] - len(self._used[namespace]) - reserved)
 
     def text(self, namespaces: Collection[str], kind: Hashable = None) -> str:
-        """Returns why work waits whose namespaces use all the workers that they may."""
+        """Returns why work waits if its namespaces use all the workers that they may."""
         uses = " and ".join(self._use_text(n, kind) for n in sorted(namespaces))
         starts = "it starts when one of them has room, or "
         hint = "ask an administrator for a larger workers in the quota"

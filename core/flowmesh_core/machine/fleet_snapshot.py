@@ -1,4 +1,4 @@
-"""From the state to the snapshot that the scheduler decides on."""
+"""Makes the snapshot that the scheduler decides on from the state."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ from flowmesh_core.protocol.messages import EngineInstanceState
 from flowmesh_core.units import Digest
 
 ANY_MOMENT_S = 0.5
-"""Remaining seconds of a load that takes longer than predicted."""
+"""Remaining seconds to assume for a load that takes longer than predicted."""
 _HOUR_S = 3600.0
 _INF = float("inf")
 
@@ -29,8 +29,8 @@ _INF = float("inf")
 def snapshot(state: State, now_s: float) -> Snapshot:
     """Returns what the scheduler decides on; valid until the next one or a change of state.
 
-    It has no actions during a recovery, before declared pools are known, and while too many results
-    wait for space in the store.
+    It has no ready actions during a recovery, before declared pools are known, and while too many
+    results wait for space in the store.
     """
     blocked = (
         now_s < state.recovering_until_s
@@ -55,16 +55,16 @@ def snapshot(state: State, now_s: float) -> Snapshot:
 
 
 def worker_views(state: State, now_s: float) -> list[WorkerView]:
-    """Returns the workers as scheduling sees them, in order of name."""
+    """Returns the workers as the scheduler sees them, in order of name."""
     return [_worker(state, w, now_s) for _, w in sorted(state.workers.items())]
 
 
 def _fair_share(state: State, now_s: float) -> dict[str, float]:
-    """What tenants paid recently, and what is reserved for what they run now, over weight."""
+    """Returns, by tenant, what it paid recently plus what its runs reserve now, over its weight."""
     weights, runs = state.fair.weights, state.runs.values()
     tenants = dict.fromkeys([run.plan.namespace for run in runs])
     shares = {tenant: state.fair.virtual_time(tenant, now_s) for tenant in tenants}
-    for run in runs:  # of thousands of runs few have an attempt
+    for run in runs:  # there may be thousands of runs, but few have an attempt
         if run.reserved_nanousd:
             tenant = run.plan.namespace
             shares[tenant] += run.reserved_nanousd / weights.get(tenant, 1.0)
@@ -75,7 +75,7 @@ def _fair_share(state: State, now_s: float) -> dict[str, float]:
 
 
 def _reserve_time(state: State, worker: Worker, shares: dict[str, float]) -> None:
-    """Adds what the attempts of a worker without a price are expected to take of its time."""
+    """Adds the expected cost of a worker's time for its attempts, for a worker without a price."""
     each = FAIR_SHARE_PRICE_NANOUSD_PER_HOUR / _HOUR_S / len(worker.attempts)
     for attempt in worker.attempts.values():
         uids = attempt.action.accepting_runs(worker.shape.trust)
@@ -86,7 +86,7 @@ def _reserve_time(state: State, worker: Worker, shares: dict[str, float]) -> Non
 
 
 def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo:
-    """Returns what a signature requires, raised by what running out of memory has taught."""
+    """Returns a signature's information, with learned memory limits and the mean of sequences."""
     info = state.signatures[signature]
     if sequences > 1.0:
         info = replace(info, sequences=sequences)
@@ -105,10 +105,10 @@ def informed(state: State, signature: Digest, sequences: float) -> SignatureInfo
 
 
 def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int]:
-    """Learned bounds on device memory, where some worker that has enough exceeds them.
+    """Returns learned bounds on device memory, unless they exclude every worker with enough of it.
 
-    Where none does, a bound would exclude every other action of the signature, whose data may well
-    fit; then an action that does not fit fails by itself.
+    In that case no other action of the signature could run, although its data may fit. Without the
+    bounds, only an action that does not fit fails.
     """
     bounds = state.learned.more_than_mib(signature)
     if not bounds:
@@ -121,7 +121,7 @@ def _exceeded(state: State, signature: Digest, memory_mib: int) -> dict[str, int
 
 
 def as_if_ready(state: State, action: Action, now_s: float) -> tuple[ReadyAction, Snapshot]:
-    """Returns an action that waits or runs, and the snapshot to score its candidates on now."""
+    """Returns a waiting or running action as if ready, and the snapshot to score its candidates."""
     action_view, current = ready_actions.view(state, action), snapshot(state, now_s)
     info = {
         action_view.signature: informed(state, action_view.signature, action_view.work.sequences)
@@ -136,7 +136,7 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
     reserved = sum(pinned.values())
     for instance in worker.instances:
         if instance.state == "closing":
-            continue  # new assignments get a new host, of the size that they require
+            continue  # new assignments get a new host of the size that they require
         assigned = by_signature.pop(instance.signature, [])
         instances[instance.signature] = _instance_view(
             instance.signature,
@@ -181,9 +181,9 @@ def _worker(state: State, worker: Worker, now_s: float) -> WorkerView:
 
 
 def _reserved_mib(assigned: list[Attempt], instance_mib: int, pinned_mib: int = 0) -> int:
-    """What the hosts of a signature reserve: a shared one, and one per isolated attempt.
+    """Returns what a signature's hosts reserve: a shared host and one for each isolated attempt.
 
-    Without ``pinned_mib``, which is reserved for the shared one whether it has attempts or not.
+    ``pinned_mib`` is left out: it is reserved for the shared host even if that has no attempts.
     """
     alone = [a for a in assigned if a.alone]
     shared_mib = instance_mib - pinned_mib if len(alone) < len(assigned) else 0
@@ -193,9 +193,9 @@ def _reserved_mib(assigned: list[Attempt], instance_mib: int, pinned_mib: int = 
 def _loaded_at_s(
     state: State, worker: Worker, instance: EngineInstanceState, assigned: list[Attempt]
 ) -> float | None:
-    """Returns when an instance is expected to have loaded or woken; None where it has.
+    """Returns when an instance is expected to have loaded or woken; None if it already has.
 
-    It counts from when its host was first seen to load, whether for an attempt or ahead of work.
+    The time counts from when its host was first seen to load, for an attempt or ahead of work.
     """
     if instance.state not in ("starting", "loading"):
         return None
@@ -220,7 +220,7 @@ def _instance_view(
 ) -> InstanceView:
     earliest_s = 0.0 if loaded_at_s is None else loaded_at_s
     remaining_s, tightest_s, isolated = 0.0, _INF, False
-    for a in assigned:  # in one pass and without calls, since there may be a thousand of them
+    for a in assigned:  # one pass without calls, since there may be a thousand attempts
         begins_s = a.assigned_s if a.assigned_s > a.starts_s else a.starts_s
         begins_s = earliest_s if earliest_s > begins_s else begins_s
         ends_in_s = begins_s + a.predicted_s - now_s

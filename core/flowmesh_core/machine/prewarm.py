@@ -1,7 +1,7 @@
 """Demand for engines ahead of work: predicted from running workflows, prewarmed on workers.
 
-A step whose models are known has a signature before its data exist. While an earlier step of its
-run executes, a worker can fetch those models and load that engine (ADR 87).
+If a step's models are known, its signature is known before its data exist. While an earlier step of
+the run executes, a worker can fetch the models and load the engine (ADR 87).
 """
 
 import dataclasses
@@ -26,11 +26,14 @@ if TYPE_CHECKING:
     from flowmesh_core.protocol.results import Artifact
 
 LOOK_AHEAD = 64
-"""Open steps of a run that are examined, in the order of its plan."""
+"""The most open steps of a run that are examined, in the order of its plan."""
 
 
 def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
-    """Returns signatures with models that arrived recently or will, for the capacity signal."""
+    """Returns the signatures with models that arrived recently or are predicted to arrive.
+
+    The capacity signal uses them.
+    """
     found = {}
     for signature, arrivals in state.demand.now(now_s):
         if state.signatures[signature].components:
@@ -65,7 +68,7 @@ def forecast_demand(state: State, now_s: float) -> list[SignatureDemand]:
 
 
 def _predicted(state: State) -> Iterator[tuple[Run, PredictedDemand]]:
-    """What open steps of runs need; a run that found all its results so far needs nothing."""
+    """Yields what open steps need, except in runs that are paused or had only hits so far."""
     for run in state.runs.values():
         if not run.has_executed or state.pauses(run):
             continue
@@ -103,7 +106,7 @@ def _look_ahead(state: State, run: Run, step: StepRun) -> PredictedDemand | None
 
 
 def _is_decided(run: Run, edge: Edge) -> bool:
-    """Whether it is known which source a port gets: earlier ones may still be skipped."""
+    """Whether a port's source is known. It is not while earlier sources may still be skipped."""
     if edge.pick != FIRST and edge.when_skipped == SKIP:
         return True
     steps = [run.steps[s.step] for s in edge.sources if isinstance(s, StepSource)]
@@ -111,7 +114,7 @@ def _is_decided(run: Run, edge: Edge) -> bool:
 
 
 def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> None:
-    """Sends each worker its prewarm plan, where that has changed."""
+    """Sends each worker its prewarm plan if the plan has changed."""
     for name, worker in state.workers.items():
         signatures = wanted.get(name, ())
         if worker.prewarmed == signatures:
@@ -124,5 +127,5 @@ def send_prewarm_plans(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -
 
 
 def prewarm_is_current(state: State, wanted: Mapping[str, tuple[Digest, ...]]) -> bool:
-    """Whether every worker has its present prewarm plan already."""
+    """Whether every worker already has its present prewarm plan."""
     return all(w.prewarmed == wanted.get(name, ()) for name, w in state.workers.items())

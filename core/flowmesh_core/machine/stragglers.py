@@ -1,6 +1,7 @@
-"""Stragglers: attempts that run far longer than others of their kind, while a worker idles.
+"""Stragglers: attempts that run far longer than others of their kind while a worker is idle.
 
-Each may get a replica attempt on another worker: the first publication wins, the other stops.
+Each may get a replica attempt on another worker. The first publication wins, and the other attempt
+stops.
 """
 
 from flowmesh_api.v1.enums import ActionState
@@ -13,15 +14,17 @@ from flowmesh_core.machine.model import Attempt
 from flowmesh_core.machine.state import State
 
 SEEN = 3
-"""Attempts that the cost model must have observed; with fewer, long cannot be told from late."""
+"""Attempts that the cost model must have observed before an attempt can be called late."""
 
 
 def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, SignatureInfo]]:
     """Returns the attempts that a replica would help, with what the replica requires.
 
-    None while no worker idles, or once an attempt stores its outputs: a replica would begin the
-    work anew. An attempt on a worker that does not meet a subscription's own requirement may never
-    count for that one, which gets a replica where it would run alone.
+    There are none while no worker is idle. An attempt that already stores its outputs gets no
+    replica for being late, because the replica would do all the work again. An attempt may run on a
+    worker that does not meet the requirement of one of its subscriptions. It may never count for
+    that subscription, so after the same time the subscription gets a replica by its own
+    requirement, even if the attempt is storing.
     """
     settings = state.settings
     idle = (w for w in state.workers.values() if not w.attempts)
@@ -42,7 +45,7 @@ def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, Signature
 
 
 def _unserved(attempt: Attempt) -> SignatureInfo | None:
-    """The requirement of the first subscription that the attempt does not count for."""
+    """Returns the requirement of the first subscription that the attempt does not count for."""
     for subscription in attempt.action.subscribers.values():
         if not eligible(attempt, subscription.terms):
             return subscription.terms.info

@@ -1,7 +1,7 @@
 """Decides which worker runs each ready action: fair order, candidates, utility, local search.
 
-The control plane calls :func:`decide` once per scheduling cycle on the machine's snapshot, and
-``fmesh explain`` calls :func:`candidates_of`. The package reads a snapshot and never changes it.
+The control plane calls :func:`decide` once per scheduling cycle, with a snapshot of the state
+machine. ``fmesh explain`` calls :func:`candidates_of`. Placement never changes a snapshot.
 """
 
 from flowmesh_core.placement.decide import decide

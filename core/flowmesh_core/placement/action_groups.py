@@ -1,7 +1,8 @@
 """Groups of ready actions that share their scores: one signature, one policy, similar size.
 
-Ten thousand ready actions are a few hundred groups, and a cycle works per group wherever it can.
-Where single inputs are is looked up only when an action is nominated (``input_locality``).
+Ten thousand ready actions form a few hundred groups, and a cycle works per group wherever it can.
+The locations of an action's own inputs are looked up only when the action is nominated
+(``input_locality``).
 """
 
 from math import inf
@@ -19,10 +20,10 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
 
     Attributes:
         ready: the actions.
-        count: how many there are.
-        work: the mean size, which stands for all of them. It is the mean over all policies, so that
+        count: the number of actions.
+        work: the mean size, used for every action. The mean is taken over all policies, so that
             groups that differ only in their weights share their predictions.
-        bound: whether its tenants may not use every worker: see ``SchedulingCycle.admits``.
+        bound: whether some workers may be closed to its tenants; see ``SchedulingCycle.admits``.
         cohort: identifies the groups that share predictions.
     """
 
@@ -42,16 +43,17 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
 
     @property
     def large_bytes(self) -> int:
-        """Mean size of the inputs that are not components, 0 where it is negligible."""
+        """Mean bytes of the inputs that are not components; 0 if negligible."""
         mean = self.work.input_bytes
         return mean if mean > NEGLIGIBLE_BYTES else 0
 
     @property
     def cautions(self) -> tuple[object, ...]:
-        """What restricts its workers besides the signature.
+        """The restrictions on its workers that do not come from its signature.
 
-        Isolation, workers where it failed, the original's worker, trust, the tenant of its code,
-        the reserved pools open to it, the tenants whose workers are bounded.
+        In order: isolation, workers where it failed, the worker of the original attempt, trust, the
+        tenant of its user code, the reserved pools open to it, and the tenants with a bound on
+        their workers.
         """
         return (
             self.isolate,
@@ -65,17 +67,20 @@ class ActionGroup(msgspec.Struct, eq=False, gc=False):
 
     @property
     def restrictions(self) -> tuple[object, ...]:
-        """What decides which workers can run it: its signature and its cautions."""
+        """Everything that decides which workers can run it: its signature and its cautions."""
         return (self.info.signature, *self.cautions)
 
     @property
     def excluded(self) -> frozenset[str]:
-        """Workers to avoid where there is another, and never to use for a replica attempt."""
+        """The workers to avoid if any other can run it, and the worker of a replica's original.
+
+        The original's worker is never used.
+        """
         return self.avoid_workers | {self.replica_of} if self.replica_of else self.avoid_workers
 
 
 def groups_of(snapshot: Snapshot) -> list[ActionGroup]:
-    """Returns the groups of a snapshot's ready actions; those in backoff are in none."""
+    """Returns the groups of a snapshot's ready actions. Actions in backoff have no group."""
     return [_group(snapshot, ready) for ready in snapshot.ready.groups.values()]
 
 

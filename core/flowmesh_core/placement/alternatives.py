@@ -1,7 +1,7 @@
-"""The workers that a batch could have gone to instead, for the ledger.
+"""Lists the workers that a batch could have gone to instead, for the ledger.
 
-Computed once a cycle for all batches of a group, from what its slot picker has anyway, and only for
-the first groups: a decision must not wait for what is only read later, by people.
+The list is computed once per cycle and group, from data that the group's slot picker already has.
+Only the first groups get one, because people read it later and a decision must not wait for it.
 """
 
 from heapq import nlargest
@@ -12,7 +12,7 @@ from flowmesh_core.placement.slot_picker import Slot, SlotPicker
 from flowmesh_core.placement.utility import Estimate
 
 _Ranked = list[tuple[list[int], Estimate, ScoredWorker]]
-"""Members of a class, its estimate, and the first member with its score."""
+"""For each class: its members, its estimate, and its first member with a score."""
 
 
 class Alternatives:
@@ -24,7 +24,7 @@ class Alternatives:
     def candidates(
         self, seeker: SlotPicker, place: Slot, terms: UtilityTerms
     ) -> tuple[ScoredWorker, ...]:
-        """Returns the chosen worker with its terms, then the best others: one of each class."""
+        """Returns the chosen worker with its terms, then the best other worker of each class."""
         chosen = _scored(seeker, place.member, terms, has_instance=place.estimate.has_instance)
         ranked = self._ranked.get(seeker)
         if ranked is None:

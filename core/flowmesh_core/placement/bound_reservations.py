@@ -1,8 +1,8 @@
-"""Reserves one of a namespace's workers for work that needs another worker than it uses.
+"""Reserves a place within a namespace's limit on workers for work that needs a new worker.
 
-Without it an endless stream of actions for one kind of worker would keep a namespace at its bound,
-and what needs another kind would wait for ever (ADR 49). Called by ``decide`` and ``explain``
-before they look for slots; the capacity signal asks which work comes first.
+Without the reservation, an endless stream of actions for one kind of worker would keep a namespace
+at its limit, and actions that need another kind would wait forever (ADR 49). ``decide`` and
+``explain`` reserve before they look for slots. The capacity signal uses :func:`first_in_bounds`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -16,14 +16,15 @@ from flowmesh_core.placement.settings import RESERVATION_PATIENCE_LOADS, RESERVA
 from flowmesh_core.units import Digest
 
 Firsts = dict[str, tuple[ActionGroup, ReadyAction]]
-"""Namespace → the action that comes first in it, with its group."""
+"""Namespace → its first action, with the action's group."""
 
 
 def reserve_in_bounds(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> None:
-    """Reserves a worker of each bounded namespace whose first action can run on none that it uses.
+    """Reserves a place for a bounded namespace's first action if it needs a new worker.
 
-    Until that action is placed the other work of the namespace counts with one worker less, so one
-    that it uses becomes free, and the place in the bound is not taken again.
+    It does if none of the namespace's workers can run it, and it must have waited long enough.
+    Until it is placed, the namespace's other actions have a limit that is lower by one. So one of
+    the namespace's workers becomes free, and other actions cannot take the place.
     """
     bounded = [group for group in groups if group.bounded_tenants and not group.replica_of]
     able = (g for g in bounded if tick.may_call(g) and next(_able(tick, g), None) is not None)
@@ -34,10 +35,11 @@ def reserve_in_bounds(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> N
 
 
 def first_in_bounds(groups: Iterable[ActionGroup]) -> Firsts:
-    """Returns the action that comes first in each namespace with a bound: by priority and age.
+    """Returns the first action, by priority and age, of each namespace with a limit on workers.
 
-    Of each group only the next one counts, which would take its slot. By the order within a tenant
-    (``ReadyAction.rank``) a stream of actions with long paths before them would be first for ever.
+    Only the head of each group is considered, because it would take the group's next slot. The
+    order within a tenant (``ReadyAction.rank``) does not serve here: an endless stream of actions
+    with long critical paths would always come first.
     """
     found: Firsts = {}
     for group in groups:
@@ -54,7 +56,7 @@ def _order(action: ReadyAction) -> tuple[int, float, Digest]:
 
 
 def _able(tick: SchedulingCycle, group: ActionGroup) -> Iterator[int]:
-    """Yields the workers that can run a group now, or once they have less to do."""
+    """Yields the workers that can run a group, now or once they are less busy."""
     kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
     excluded = excluded_workers(tick, group, kinds)
     for kind in kinds:
@@ -66,7 +68,7 @@ def _able(tick: SchedulingCycle, group: ActionGroup) -> Iterator[int]:
 
 
 def _has_waited(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) -> bool:
-    """Whether an action waits for another worker than those in use for long enough: as ADR 5."""
+    """Whether no worker in use can run an action and it has waited as long as ADR 5 requires."""
     waited_s = tick.snapshot.now_s - action.ready_s
     if waited_s < RESERVATION_PATIENCE_S:
         return False
@@ -78,9 +80,9 @@ def _has_waited(tick: SchedulingCycle, group: ActionGroup, action: ReadyAction) 
 
 
 def _first_to_be_free(tick: SchedulingCycle, namespace: str) -> list[str]:
-    """Returns the workers that a namespace uses, in the order in which they are to be free.
+    """Returns the workers that a namespace uses, ordered by when they are expected to be free.
 
-    Those that take nothing new come first.
+    Draining workers, which take nothing new, come first.
     """
     views = (account.view for account in tick.accounts if not account.view.draining)
     busy_s = {

@@ -1,8 +1,8 @@
-"""The feasible workers of a group with their estimates, or the reason why there is none.
+"""Finds the feasible workers of a group with their estimates, or the reason why there are none.
 
-Hard constraints come first (``constraints``), then the present load: an open instance of the
-signature, full or not, or memory for a new one without evicting one that has work
-(``equivalence``).
+A worker must first meet the hard constraints (``constraints``). It must then have an open instance
+of the signature, full or not, or enough memory for a new one without evicting an instance that has
+work (``equivalence``).
 """
 
 from functools import partial
@@ -26,9 +26,9 @@ _TENANT = (
 
 
 class CandidateFinder:
-    """Finds the slots of groups and shares what groups have in common.
+    """Finds the slots of groups, and shares results between groups with the same restrictions.
 
-    Capacity is read when a group is first asked for, so the order of calls matters within a cycle.
+    Capacity is read at the first call for a group, so the order of calls matters within a cycle.
     """
 
     def __init__(self, tick: SchedulingCycle) -> None:
@@ -42,7 +42,8 @@ class CandidateFinder:
         known = self._by_cohort.get(group.cohort)
         if known is not None:
             return known
-        # How long a replica attempt may load depends on its own size, so it shares with no other.
+        # The longest load that a replica attempt may have depends on its own size, so replica
+        # attempts share slots only within a cohort.
         key = (
             group.cautions,
             group.info.signature,
@@ -59,7 +60,7 @@ class CandidateFinder:
     def estimates(self, group: ActionGroup, outlook: FreeSlots) -> Estimates | None:
         """Returns a group's estimate for each equivalence class; None if it has no class.
 
-        Groups that differ only in their weights share them.
+        Groups that differ only in their weights share the estimates.
         """
         found = self._estimates.get(group.cohort)
         if found is None and outlook.sites:
@@ -75,7 +76,7 @@ class CandidateFinder:
         return found
 
     def _reason(self, group: ActionGroup) -> tuple[RejectionCause, str]:
-        """Returns ``BUSY`` where some worker could take the group later, else what is missing."""
+        """Returns ``BUSY`` if some worker could take the group later, else what is missing."""
         tick = self._tick
         unmet = tick.unmet(group)
         able = tick.able(group)
@@ -96,7 +97,7 @@ class CandidateFinder:
         return last, remedy(group.info.requirement, last, tick.shapes)
 
     def _is_admitted(self, group: ActionGroup) -> bool:
-        """Whether a worker that can run a group's user code may run that of its tenant."""
+        """Whether some worker that can run the group admits user code of the group's tenant."""
         tick = self._tick
         return any(
             tick.accounts[member].admits(group.code_tenant)
@@ -116,7 +117,7 @@ def _busy(able: int) -> str:
 def with_inputs(
     tick: SchedulingCycle, prospect: Estimate, action: ReadyAction, member: int
 ) -> Estimate:
-    """Returns the estimate on a worker that may have inputs of this very action."""
+    """Returns the estimate for one action, counting the inputs that are near the worker."""
     local = tick.holders.local_inputs(action, member) if action.inputs else ()
     if not local:
         return prospect

@@ -1,7 +1,7 @@
 """The remaining capacity of workers and engine instances during one cycle.
 
-Made by ``decide`` from a snapshot and changed as it places. Capacity and memory are taken here and
-nowhere else, so a cycle cannot over-commit.
+``decide`` creates it from a snapshot and updates it with each placement. Capacity and memory are
+taken only here, so a cycle cannot over-commit.
 """
 
 from collections.abc import Sequence
@@ -11,21 +11,22 @@ from flowmesh_core.fleet.snapshot import InstanceView, Requirement, SignatureInf
 from flowmesh_core.units import Digest
 
 RUN, AHEAD, WAIT = 0, 1, 2
-"""Tiers of an instance's slots: running at once; queued at the worker; not placed, but waiting for
-it. Each tier beyond ``WAIT`` waits for one more filling of the instance; those are only computed
-with, never placed."""
+"""Tiers of an instance's slots. An action in tier ``RUN`` runs at once, one in ``AHEAD`` is queued
+at the worker, and one in ``WAIT`` is not placed but waits for the instance. Each tier beyond
+``WAIT`` waits for one more filling of the instance. Those tiers serve only for predictions; nothing
+is placed in them."""
 
 
 class InstanceCapacity:
     """An engine instance during a cycle.
 
     Attributes:
-        capacity: actions that it runs at once, as far as they are admitted.
-        limit: actions that it may have: twice the capacity, unless memory or a deadline forbids
-            more.
-        assigned: actions that it has, including those placed in this cycle.
-        memory_mib: reserved while it has any action; 0 where a service's replica has reserved it.
-        closed: takes nothing more in this cycle.
+        capacity: the number of actions that it may run at once.
+        limit: the number of actions that it may have: twice the capacity, or less if memory or a
+            deadline requires it.
+        assigned: the number of actions that it has, including those placed in this cycle.
+        memory_mib: reserved while it has any action; 0 if a service's replica has reserved it.
+        closed: whether it takes nothing more in this cycle.
     """
 
     __slots__ = ("assigned", "capacity", "closed", "limit", "memory_mib", "view")
@@ -33,7 +34,7 @@ class InstanceCapacity:
     def __init__(
         self, capacity: int, limit: int, memory_mib: int, view: InstanceView | None
     ) -> None:
-        """Starts from the snapshot's view of the instance, or None where this cycle opens it."""
+        """Starts from the snapshot's view of the instance, or None if this cycle opens it."""
         self.capacity = capacity
         self.limit = limit
         self.assigned = view.assigned if view else 0
@@ -42,7 +43,7 @@ class InstanceCapacity:
         self.view = view
 
     def guard(self, at_once: float) -> None:
-        """Lowers the limit, so that the batch stays small enough for a deadline inside."""
+        """Lowers the limit, so that the batch stays small enough for the deadline of an action."""
         self.limit = max(self.assigned, min(self.limit, int(min(at_once, self.limit))))
 
 
@@ -50,12 +51,12 @@ class WorkerCapacity:
     """A worker during a cycle.
 
     Attributes:
-        reserved: whether it is reserved for an action; then ``claimed_mib`` of its free memory are
-            too.
-        suspected: whether an isolated action or a group of suspects runs here. No other may join
-            it: both would be there when the worker is lost, and the innocent ones would be suspects
-            of that too (ADR 18).
-        code_tenant: the tenant whose user code a single-tenant worker runs; empty before the first.
+        reserved: whether it is reserved for an action, together with ``claimed_mib`` of its free
+            memory.
+        suspected: whether an isolated action or a group of suspects runs here. A second one may not
+            join it: if the worker were lost, both would be suspects, also the innocent one
+            (ADR 18).
+        code_tenant: the tenant whose user code a single-tenant worker runs; empty until it has one.
     """
 
     __slots__ = (
@@ -82,19 +83,19 @@ class WorkerCapacity:
         self.code_tenant = view.code_tenant
 
     def admits(self, code_tenant: str) -> bool:
-        """Whether the user code of a tenant may run here; the empty tenant stands for none."""
+        """Whether a tenant's user code may run here; an empty tenant means no user code."""
         if not (code_tenant and self.view.shape.single_tenant):
             return True
         return self.code_tenant in ("", code_tenant)
 
     def bind(self, code_tenant: str) -> None:
-        """Gives a single-tenant worker to the tenant whose user code is placed on it."""
+        """Gives a single-tenant worker to the first tenant whose user code is placed on it."""
         if code_tenant and self.view.shape.single_tenant and not self.code_tenant:
             self.code_tenant = code_tenant
             self.changed()
 
     def instance(self, info: SignatureInfo) -> InstanceCapacity | None:
-        """Returns the instance of a signature, on the snapshot or opened by this cycle, or None."""
+        """Returns a signature's instance, from the snapshot or opened by this cycle, or None."""
         instance = self.instances.get(info.signature)
         if instance is None:
             view = self.view.instances.get(info.signature)
@@ -107,7 +108,7 @@ class WorkerCapacity:
         return instance
 
     def place_tier(self, info: SignatureInfo, *, alone: bool) -> int | None:
-        """Returns the tier of a signature's next slot; None where it has none in this cycle."""
+        """Returns the tier of a signature's next slot; None if there is none, even to wait for."""
         if self.suspected and (alone or (info.suspects_of and not self.runs(info))):
             return None
         instance = self.instances.get(info.signature)
@@ -130,11 +131,11 @@ class WorkerCapacity:
         return instance is not None and instance.assigned > 0
 
     def unclaimed_mib(self) -> int:
-        """Returns the free memory for instances that have no action yet."""
+        """Returns the free memory that is not set aside for a reservation."""
         return self.free_mib - self.claimed_mib
 
     def take(self, info: SignatureInfo, *, alone: bool) -> None:
-        """Takes the next slot, opening an instance where there is none."""
+        """Takes the next slot, and opens an instance if there is none."""
         instance = self.instances.get(info.signature) or self.instance(info)
         if instance is None:
             instance = self.new_instance(info)
@@ -150,7 +151,7 @@ class WorkerCapacity:
             self.changed()
 
     def watch(self, stale: list[int], number: int) -> None:
-        """Appends ``number`` to ``stale``, once, when the next slot of any signature may change."""
+        """Appends ``number`` to ``stale``, once, when any signature's next slot may change."""
         self._watchers.append((stale, number))
 
     def changed(self) -> None:
@@ -169,7 +170,7 @@ class WorkerCapacity:
         instance.closed = True
 
     def give_back(self, info: SignatureInfo) -> None:
-        """Gives back a slot that this cycle took."""
+        """Frees a slot that this cycle took."""
         instance = self.instances[info.signature]
         instance.assigned -= 1
         if instance.assigned == 0:
@@ -178,28 +179,28 @@ class WorkerCapacity:
                 del self.instances[info.signature]
 
     def new_instance(self, info: SignatureInfo) -> InstanceCapacity:
-        """Returns an instance as this cycle would open it here."""
+        """Returns the instance that this cycle would open here, without opening it."""
         device_class = self.view.shape.device_class
         capacity = instance_capacity(info, None, device_class)
         limit = instance_limit(info.requirement, capacity, device_class)
         return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
 
     def idle(self) -> bool:
-        """Whether it has no action at all, counting those placed in this cycle."""
+        """Whether the worker has no actions, neither on the snapshot nor placed in this cycle."""
         if any(view.assigned for view in self.view.instances.values()):
             return False
         return not any(instance.assigned for instance in self.instances.values())
 
 
 def _host_mib(instance: InstanceCapacity, info: SignatureInfo, *, alone: bool) -> int:
-    """Memory that the next slot's host reserves: an isolated action always gets a new host."""
+    """Returns the memory that the next slot reserves. An isolated action always gets a new host."""
     return info.requirement.memory_mib if alone else instance.memory_mib
 
 
 def instance_capacity(info: SignatureInfo, view: InstanceView | None, device_class: str) -> int:
-    """Returns the actions that an instance may run at once.
+    """Returns the number of actions that an instance may run at once.
 
-    While it loads, at least the number of its contract is assumed.
+    While the instance loads, its capacity is assumed to be at least that of the contract.
     """
     capacity = info.capacity
     if view is not None:
@@ -214,10 +215,10 @@ def instance_capacity(info: SignatureInfo, view: InstanceView | None, device_cla
 
 
 def instance_limit(requirement: Requirement, capacity: int, device_class: str) -> int:
-    """Returns the actions that an instance may have: one capacity queued ahead.
+    """Returns the number of actions that an instance may have: those running and as many queued.
 
-    None is queued ahead where the load was cut after running out of memory: the engine would run
-    the queued actions beside the others.
+    Nothing is queued if the capacity was lowered after the engine ran out of memory, because the
+    engine would run the queued actions beside the others.
     """
     factors = requirement.capacity_factor
     bounded = bool(factors) and factors.get(device_class, 1.0) < 1.0

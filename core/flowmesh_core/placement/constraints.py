@@ -1,7 +1,7 @@
 """Hard constraints: whether a worker could ever run an action, and if not, what is missing.
 
-They look at what a worker is (its shape), not at what it runs. A cycle evaluates them once per
-signature and shape; the planner and the capacity signal ask the same of pools.
+They read a worker's shape, not its load. A cycle evaluates them once per signature and shape. The
+planner and the capacity signal evaluate them for pools.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -25,11 +25,11 @@ CHECKS = (
     RejectionCause.TRUST,
     RejectionCause.RESERVED,
 )
-"""In order of evaluation. The worker that passes most of them gives the reason for a rejection."""
+"""In order of evaluation. The worker that passes most checks gives the reason for a rejection."""
 
 
 def unmet(requirement: Requirement, shape: WorkerShape) -> RejectionCause | None:
-    """Returns the first constraint that the worker does not meet, or None where it meets all."""
+    """Returns the first constraint that the worker does not meet, or None if it meets all."""
     offered = shape.engines.get(requirement.engine)
     if offered is None:
         return RejectionCause.ENGINE_NOT_OFFERED
@@ -53,10 +53,10 @@ def unmet_in_pool(
     """Returns :func:`unmet`, with the reservation of the worker's pool as the last constraint.
 
     Args:
-        requirement: of the action's signature.
-        shape: of the worker.
-        reserved: the pools that take only actions which name them.
-        admitting: those of them that the action names.
+        requirement: the requirement of the action's signature.
+        shape: the worker's shape.
+        reserved: the names of all reserved pools.
+        admitting: the reserved pools that admit the action.
     """
     cause = unmet(requirement, shape)
     if cause is None and shape.pool in reserved and shape.pool not in admitting:
@@ -116,7 +116,7 @@ def remedy(requirement: Requirement, cause: RejectionCause, shapes: Sequence[Wor
     """Returns one sentence for users: what is missing and what to change.
 
     Args:
-        requirement: of the signature.
+        requirement: the requirement of the signature.
         cause: one of ``CHECKS``.
         shapes: the workers' shapes, at least one.
     """
@@ -195,7 +195,7 @@ def _other_version(r: Requirement, shapes: Sequence[WorkerShape]) -> str:
 
 
 def unmet_remedy(requirement: Requirement, shapes: Sequence[WorkerShape]) -> str:
-    """Returns :func:`remedy` for the worker that comes nearest; empty where one meets all."""
+    """Returns :func:`remedy` for the worker that passes most checks; empty if one passes all."""
     causes = [unmet(requirement, shape) for shape in shapes]
     missing = [cause for cause in causes if cause is not None]
     if not missing or len(missing) < len(causes):
@@ -204,5 +204,5 @@ def unmet_remedy(requirement: Requirement, shapes: Sequence[WorkerShape]) -> str
 
 
 def min_learned(requirement: Requirement) -> int:
-    """Returns the least of the learned memory bounds of device classes; -1 where there is none."""
+    """Returns the smallest memory bound learned for a device class; -1 if none was learned."""
     return min(requirement.min_memory_by_class.values(), default=-1)

@@ -1,7 +1,7 @@
 """The state of one scheduling cycle: indexes of the snapshot, predictions, remaining capacity.
 
-Made by ``decide`` and ``explain`` for one snapshot and discarded after it. What all groups of a
-cycle need is computed here once.
+``decide`` and ``explain`` create it for one snapshot and then discard it. It computes once what all
+groups of a cycle share.
 """
 
 from collections import defaultdict
@@ -20,21 +20,22 @@ from flowmesh_core.protocol.messages import WorkerShape
 
 
 class SchedulingCycle:
-    """Indexes of a snapshot, remembered predictions, and the mutable capacity of its workers.
+    """Indexes of a snapshot, cached predictions, and the mutable capacity of its workers.
 
     Attributes:
         accounts: the capacity of each worker, in the snapshot's order.
         holders: which workers have inputs of ready actions.
-        shapes: distinct shapes; ``kinds`` gives for each its workers that are not draining, and
-            ``kind_of`` gives for each worker the index of its shape.
-        workers_with_instance: signature → workers with an engine instance of it.
-        ready_by_signature: signature → ready actions that could share an instance.
-        virtual_time: tenant → dollars paid over weight, including what this cycle has placed.
-        running: signatures of which some instance has actions, on the snapshot or by this cycle.
-        busy: per worker, instances that have actions on the snapshot; ``crowded`` is how many times
-            as long an action takes in one of them, and in one more.
-        bounds: the workers that namespaces with a bound use and may use.
-        waiting: signature → actions left unplaced because waiting for an instance is better.
+        shapes: the distinct shapes. ``kinds`` lists, for each shape, its workers that are not
+            draining. ``kind_of`` gives, for each worker, the index of its shape.
+        workers_with_instance: signature → workers that have an engine instance of it.
+        ready_by_signature: signature → number of ready actions that could share an instance.
+        virtual_time: tenant → dollars paid over weight, including placements of this cycle.
+        running: signatures with an instance that has actions, on the snapshot or from this cycle.
+        busy: per worker, the number of instances that have actions on the snapshot. ``crowded``
+            gives the slowdown of an action in one of these instances, and in an additional one.
+        bounds: the workers that namespaces with a limit on workers use and may use.
+        waiting: signature → number of actions left unplaced because waiting for an instance is
+            better.
     """
 
     def __init__(self, snapshot: Snapshot, model: CostModel) -> None:
@@ -82,7 +83,7 @@ class SchedulingCycle:
                     self.workers_with_instance.setdefault(signature, set()).add(index)
 
     def unmet(self, group: ActionGroup) -> tuple[RejectionCause | None, ...]:
-        """Returns, for each shape, the first hard constraint that it does not meet, or None."""
+        """Returns the first hard constraint that each shape does not meet, or None."""
         requirement = group.info.requirement
         key = (group.info.signature, requirement.min_trust, group.reserved_pools)
         found = self._unmet.get(key)
@@ -95,7 +96,7 @@ class SchedulingCycle:
         return found
 
     def may_call(self, group: ActionGroup) -> bool:
-        """Whether the quota of a group's tenant lets another call of its user code start."""
+        """Whether the tenant's quota allows one more call of the group's user code."""
         return self._free_calls.get(group.code_tenant, 1) > 0
 
     def admits(self, group: ActionGroup, member: int) -> bool:
@@ -106,9 +107,9 @@ class SchedulingCycle:
         return not tenants or self.bounds.admits(tenants, account.view.name, group.restrictions)
 
     def worker_quota_text(self, group: ActionGroup) -> str:
-        """Returns why a group waits whose tenants use all their workers.
+        """Returns the reason for users if a group waits because of its tenants' limit on workers.
 
-        Empty where they may use more, or where no other worker could run it.
+        Empty if the limit is not reached, or if it closes no worker that could run the group.
         """
         tenants, kind = group.bounded_tenants, group.restrictions
         if not self.bounds.reached(tenants, kind):
@@ -121,12 +122,12 @@ class SchedulingCycle:
         return "" if all(able) else self.bounds.text(tenants, kind)
 
     def able(self, group: ActionGroup) -> int:
-        """Returns how many workers meet the hard constraints and are not draining."""
+        """Returns how many workers meet a group's hard constraints and are not draining."""
         kinds = zip(self.unmet(group), self.kinds, strict=True)
         return sum([len(members) for cause, members in kinds if cause is None])
 
     def rate(self, group: ActionGroup, device_class: str, batch: float) -> Rate:
-        """Returns the predicted run time as a function of the work, remembered per combination."""
+        """Returns the predicted run time as a function of the work; results are cached."""
         size = group.work.component_bytes
         key = (group.info.signature, device_class, size, batch)
         found = self._rates.get(key)
@@ -136,7 +137,7 @@ class SchedulingCycle:
         return found
 
     def load_s(self, group: ActionGroup, member: int) -> float:
-        """Returns the seconds to load a new engine instance on a worker, fetching included."""
+        """Returns the seconds to load a new engine instance on a worker, including fetches."""
         info = group.info
         view = self.accounts[member].view
         digests = [digest for digest, _ in info.components]
@@ -147,7 +148,7 @@ class SchedulingCycle:
         if found is None:
             far = 0
             for (_, size), tier in zip(info.components, tiers, strict=True):
-                # Workers read from the store alone: a copy in their zone saves no time.
+                # Workers read only from the store, so a copy in the same zone saves no time.
                 far += size if tier in {None, Tier.ZONE, Tier.FAR} else 0
             found = self.model.fetch_s(far, pool) + self.model.load_s(
                 CostKey.of(info), view.shape.device_class, group.work.component_bytes
@@ -156,7 +157,7 @@ class SchedulingCycle:
         return found
 
     def open_s(self, group: ActionGroup, member: int) -> float:
-        """Returns the seconds to load an engine instance there, or to wake the one that sleeps."""
+        """Returns the seconds to load an engine instance, or to wake it if it is asleep."""
         info, view = group.info, self.accounts[member].view
         if group.isolate or info.signature not in view.asleep:
             return self.load_s(group, member)
@@ -164,10 +165,10 @@ class SchedulingCycle:
         return self.model.wake_s(CostKey.of(info), view.shape.device_class, size)
 
     def instance_for(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
-        """Returns a worker's engine instance for a group, or None where it has none.
+        """Returns a worker's engine instance for a group, or None if it has none.
 
-        The first time in a cycle, its limit is lowered so that the tightest deadline of the actions
-        that it has can still be met.
+        The first call in a cycle lowers the instance's limit, so that its actions can still meet
+        their tightest deadline.
         """
         known = group.info.signature in account.instances
         instance = account.instance(group.info)
@@ -188,7 +189,7 @@ class SchedulingCycle:
         if group.code_tenant in self._free_calls:
             self._free_calls[group.code_tenant] -= 1
         if group.bounded_tenants and self.bounds.take(group.bounded_tenants, account.view.name):
-            for other in self.accounts:  # their slots are not for this tenant any more
+            for other in self.accounts:  # the tenant can no longer use their slots
                 other.changed()
         self.running.add(group.info.signature)
         if is_urgent(action):
@@ -196,7 +197,7 @@ class SchedulingCycle:
             account.changed()
 
     def _guard(self, group: ActionGroup, member: int, deadline_s: float) -> None:
-        """Lowers an instance's limit so that later actions do not make the one just placed late."""
+        """Lowers an instance's limit so that later actions do not delay the one just placed."""
         account = self.accounts[member]
         instance = account.instances[group.info.signature]
         start_s = instance.view.load_remaining_s if instance.view else self.open_s(group, member)
@@ -208,7 +209,7 @@ class SchedulingCycle:
     def _growth(
         self, group: ActionGroup, account: WorkerCapacity, instance: InstanceCapacity
     ) -> tuple[float, float]:
-        """Returns an action's seconds in an instance: a constant, and a part per action in it."""
+        """Returns an action's run time as two parts: constant, and per action in the instance."""
         device_class = account.view.shape.device_class
         full = max(2.0, float(instance.capacity))
         alone_s = self.rate(group, device_class, 1.0).seconds(group.work)
@@ -218,13 +219,13 @@ class SchedulingCycle:
 
 
 def slowdown(shape: WorkerShape, instances: float) -> float:
-    """How many times as long an action takes when ``instances`` share the devices or the cores."""
+    """Returns the factor by which actions slow down when ``instances`` share devices or cores."""
     at_once = shape.cpus if shape.device_class == "cpu" else shape.devices
     return max(1.0, instances / max(1, at_once))
 
 
 def _shape_key(shape: WorkerShape, reserved: Collection[str]) -> tuple[object, ...]:
-    """All fields that constraints, prices and predictions read: the pool only if it is reserved."""
+    """Returns the fields that constraints, prices and predictions read; the pool if reserved."""
     return (
         shape.device_class,
         shape.devices,

@@ -1,7 +1,7 @@
-"""One scheduling cycle: a snapshot and a cost model in, placements and rejections out.
+"""Runs one scheduling cycle: a snapshot and a cost model in, placements and rejections out.
 
-Pure: the same snapshot and model give the same decision. Called by the control plane's loop and the
-simulator.
+The function is pure: the same snapshot and model give the same decision. The control plane's loop
+and the simulator call it.
 """
 
 from collections import Counter
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 BACKOFF_DETAIL = "it failed and is tried again after its backoff"
 _Restrictions = tuple[int, str, tuple[str, ...], tuple[str, ...]]
-"""Of a group: trust, tenant of user code, reserved pools, tenants whose workers are bounded."""
+"""A group's trust, tenant of user code, reserved pools, and tenants with a limit on workers."""
 
 
 def code_quota_text(most: int) -> str:
-    """Returns why an action waits whose namespace has as many calls of user code as it may."""
+    """Returns the reason for users if an action waits because of its quota of user-code calls."""
     if not most:
         return (
             "the namespace's quota allows no calls of user code; ask an administrator for a larger "
@@ -50,35 +50,35 @@ def code_quota_text(most: int) -> str:
 
 
 def decide(snapshot: Snapshot, model: CostModel) -> Decision:
-    """Places the ready actions, and gives a reason for each one that it does not place.
+    """Places the ready actions, and gives a reason for each action that it does not place.
 
     Args:
         snapshot: workers, ready actions and virtual times; only read.
         model: predicts durations and loading times; only read.
 
     Returns:
-        At most one placement for each worker and signature, with its actions in the order in which
-        they were nominated; rejections by (signature, cause, detail) with counts. Every ready
-        action is in one placement or counted in one rejection.
+        At most one placement for each worker and signature, with its actions in the order of
+        nomination; and rejections, counted by signature, cause, detail and restrictions. Every
+        ready action is in exactly one placement or counted in exactly one rejection.
     """
-    # 1. Index the workers; take the ready actions by group, since a group shares its scores.
+    # 1. Index the workers. Ready actions are handled by group, since a group shares its scores.
     tick = SchedulingCycle(snapshot, model)
     groups = groups_of(snapshot)
     reserve_in_bounds(tick, groups)
     # 2. Find the feasible workers of every group.
     clients = cursors_of(tick, [group for group in groups if not group.replica_of])
-    # 3. Nominate in fair order: each action gets the best slot that is left.
+    # 3. Nominate in fair order: each action gets the best remaining slot.
     served = nominate(tick, clients)
     # 4. Local search: move nominated actions while the sum of utilities grows.
     freed = improve(tick, served)
-    # 5. Moves may have vacated slots that rejected actions can use: nominate once more.
+    # 5. Moves may have vacated slots that actions without a slot can use: nominate once more.
     if freed:
         placed = {one.action.action_id for one in served}
         served += nominate(tick, groups_to_retry(tick, clients, freed), placed)
     # 6. Replica attempts come last, since they may only take workers that are still idle.
     replicas = cursors_of(tick, [group for group in groups if group.replica_of])
     served += nominate(tick, replicas)
-    # 7. Report one placement for each worker and signature, one reason for each group.
+    # 7. Report one placement for each worker and signature, and one reason for each group.
     return Decision(_placements(tick, served), _rejections([*clients, *replicas], tick))
 
 
@@ -155,6 +155,6 @@ def _rejections(clients: list[GroupCursor], tick: SchedulingCycle) -> tuple[Reje
 
 
 def _restrictions(trust: int, like: ReadyAction | ActionGroup) -> _Restrictions:
-    """Returns what a rejection says of its actions, beside their signature."""
+    """Returns the restrictions that a rejection reports in addition to the signature."""
     pools, tenants = tuple(sorted(like.reserved_pools)), tuple(sorted(like.bounded_tenants))
     return trust, like.code_tenant, pools, tenants

@@ -1,6 +1,6 @@
 """Engine variants that workers offer (implementation, dtype, batch invariance), and remedies.
 
-Used by the hard constraints of placement, and by admission before a run exists.
+The hard constraints of placement use it, and so does admission, before a run exists.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from flowmesh_core.protocol.messages import EngineVariant, WorkerShape
 
 @dataclass(frozen=True, slots=True)
 class VariantRequest:
-    """The identity fields that a step requests; empty and None match any."""
+    """The identity fields that a step requests. An empty string or None matches any value."""
 
     engine: str
     implementation: str = ""
@@ -43,11 +43,13 @@ class VariantRequest:
 
 
 def problem(wish: VariantRequest, shapes: Sequence[WorkerShape]) -> str:
-    """Returns why no worker offers a combination and which single change helps, or "".
+    """Returns why no worker offers a combination, and which single change helps.
+
+    Empty if some worker offers it, or if no worker has the engine, which is a different problem.
 
     Args:
-        wish: the combination.
-        shapes: the workers' shapes; no engine among them is a different problem, and gives "".
+        wish: the requested combination.
+        shapes: the workers' shapes.
     """
     offering = [s for s in shapes if wish.engine in s.engines]
     if not offering or any(wish.met_by(s) for s in offering):
@@ -62,10 +64,10 @@ def problem(wish: VariantRequest, shapes: Sequence[WorkerShape]) -> str:
 
 
 def _changes(wish: VariantRequest, shapes: Iterable[WorkerShape]) -> Iterator[str]:
-    """Yields changes of one field that some worker offers: ``dtype: float32`` ..."""
+    """Yields changes of a single field that some worker offers, such as ``dtype: float32``."""
     variants = [v for s in shapes for v in s.variants if v.engine == wish.engine]
     for variant in variants:
-        # "auto" would not help: the model's own dtype may be the one that is not offered.
+        # "auto" may not help: the model's own dtype may be exactly the one that is not offered.
         for dtype in (d for d in variant.dtypes if d != "auto"):
             if wish.dtype and replace(wish, dtype=dtype)._met(variant):
                 yield f"dtype: {dtype}"

@@ -1,7 +1,8 @@
-"""Where a signature could run: instances one by one, equal workers without one as one class.
+"""Finds where a signature could run, as classes of equivalent workers.
 
-A class has only what does not depend on the size of an action, so that it is made once per
-signature and used for all sizes and policies.
+Each worker with an open instance is a class of its own; equal workers without an instance form one
+class. A class holds only values that do not depend on the size of an action, so it is computed once
+per signature and used for all sizes and policies.
 """
 
 import msgspec
@@ -19,19 +20,19 @@ NANO_HOUR_S = 3600.0
 
 
 class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
-    """Workers that are the same to a signature.
+    """Workers that are interchangeable for a signature.
 
     Attributes:
-        members: indexes in the snapshot, ascending; more than one only where no instance is open.
-        load_s: seconds until the instance takes work; an action pays ``paid_s`` of them.
-        ahead_s: part of ``load_s`` that serves later actions.
-        remaining_s: seconds until the actions that the instance has are done.
-        slowdown: by other instances that use the same devices or cores.
-        rate: of actions beside as many as are expected in the instance at once.
+        members: indexes in the snapshot, ascending; more than one only if no instance is open.
+        load_s: seconds until the instance takes work. An action pays ``paid_s`` of them.
+        ahead_s: the part of ``load_s`` that serves later actions.
+        remaining_s: seconds until the instance's current actions are done.
+        slowdown: the factor by which other instances on the same devices or cores slow it down.
+        rate: the run time of an action, with the expected number of actions in the instance.
         near_bytes: bytes of components, each weighted by its nearness.
-        spot: whether the provider may take the workers away; then an engine takes ``reload_s`` to
-            load again.
-        pool: of its workers, or one with an equally fast network.
+        spot: whether the provider may take the workers away. Loading the engine again then takes
+            ``reload_s``.
+        pool: the pool of its workers, or another with an equally fast network.
     """
 
     members: list[int]
@@ -53,8 +54,9 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
 def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceClass]:
     """Returns the classes of a group's signature, in order of shape and first member.
 
-    Workers on which the action failed are left out unless only they meet the hard constraints. A
-    group of suspects stays on one worker at a time, so that it takes no more than one host.
+    Workers on which the group's actions failed are left out, unless only those workers meet the
+    hard constraints. A group of suspects stays on one worker at a time, so that it uses only one
+    host.
     """
     info = group.info
     kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
@@ -95,21 +97,21 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
 
 
 def _members(tick: SchedulingCycle, info: SignatureInfo, kind: int) -> list[int]:
-    """Returns the workers of a shape; of suspects that run already, the one that runs them."""
+    """Returns the workers of a shape. Suspects that already run may only use their own worker."""
     if not info.suspects_of or info.signature not in tick.running:
         return tick.kinds[kind]
     return [member for member in tick.kinds[kind] if tick.accounts[member].runs(info)]
 
 
 def _too_late(group: ActionGroup, site: EquivalenceClass) -> bool:
-    """Whether a replica attempt would load for longer than it is worth."""
+    """Whether loading would take too long for a replica attempt to be worthwhile."""
     if not group.replica_of:
         return False
     return site.load_s > max(REPLICA_LOAD_MAX_S, site.rate.seconds(group.work))
 
 
 def excluded_workers(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]) -> frozenset[str]:
-    """Returns the workers that a group does not use, given the shapes that can run it."""
+    """Returns the workers that a group must not use, given the shapes that can run it."""
     if not group.avoid_workers:
         return group.excluded
     workers = tick.snapshot.workers
@@ -120,7 +122,7 @@ def excluded_workers(tick: SchedulingCycle, group: ActionGroup, kinds: list[int]
 def _open(
     tick: SchedulingCycle, group: ActionGroup, member: int, near_bytes: float
 ) -> EquivalenceClass | None:
-    """Returns a worker with an instance as a class; None where the group cannot join it."""
+    """Returns the class of a worker with an instance; None if the group cannot join it."""
     account = tick.accounts[member]
     instance = tick.instance_for(group, account)
     tier = account.place_tier(group.info, alone=group.isolate)
@@ -146,13 +148,13 @@ def _open(
 
 
 def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> EquivalenceClass | None:
-    """Returns a worker without an instance as a class; None where a new one does not fit."""
+    """Returns the class of a worker without an instance; None if a new one does not fit."""
     account = tick.accounts[member]
     info, view = group.info, account.view
     tier = account.place_tier(info, alone=group.isolate)
     if tier is None:
         return None
-    opened = account.instance(info)  # by this cycle
+    opened = account.instance(info)  # opened by this cycle
     instance = opened if opened is not None else account.new_instance(info)
     batch = _batch(tick, group, instance)
     load_s = tick.open_s(group, member)
@@ -180,12 +182,12 @@ def _nearness(tick: SchedulingCycle, digest: Digest, member: int) -> float:
 
 
 def _reload_s(tick: SchedulingCycle, group: ActionGroup, member: int) -> float:
-    """Returns the seconds to load the engine again after an interruption; 0 where none comes."""
+    """Returns the seconds to load the engine again if a spot worker is taken away, else 0."""
     return tick.load_s(group, member) if tick.accounts[member].view.shape.spot else 0.0
 
 
 def _batch(tick: SchedulingCycle, group: ActionGroup, instance: InstanceCapacity) -> float:
-    """Actions expected in an instance at once, one of this group among them."""
+    """Returns the number of actions expected in an instance at once, including one of the group."""
     if group.isolate:
         return 1.0
     sharing = instance.assigned + tick.ready_by_signature[group.info.signature]

@@ -1,6 +1,6 @@
-"""Estimates of a group on each of its feasible workers, and the scale of their terms.
+"""A group's estimates on its feasible workers, and the scale of their terms.
 
-Shared by all groups that differ only in their weights; a cycle has thousands of those.
+Groups that differ only in their weights share them; a cycle has thousands of such groups.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,11 +18,11 @@ class Estimates:
     """The estimates of a group.
 
     Attributes:
-        all: one for each equivalence class.
+        all: one estimate for each equivalence class.
 
     Args:
         found: the estimates, at least one.
-        common_s: seconds that all of them load for the sake of later actions.
+        common_s: seconds of loading that serve later actions and are the same in every class.
     """
 
     __slots__ = ("_common_s", "_dearest_nanousd", "_earliest_s", "_terms", "all")
@@ -49,7 +49,7 @@ class Estimates:
         return UtilityScale(weights, self._earliest_s, self._dearest_nanousd, self._common_s, share)
 
     def utilities(self, weights: UtilityWeights) -> list[float]:
-        """Returns U of each class's next slot, equal to the bit to :class:`UtilityScale`'s."""
+        """Returns U of each class's next slot, bit for bit as :class:`UtilityScale` computes it."""
         alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
         share = sunk_share(weights)
         return [
@@ -64,12 +64,12 @@ def estimates_at(
     needed_bytes: int,
     fetch_s_in: Callable[[str], float],
 ) -> list[Estimate]:
-    """Returns the estimate of an action of a size at each class, with none of its inputs near.
+    """Returns the estimate in each class for an action of a given size, with no input near.
 
     Args:
-        sites: at least one, of one signature.
-        work: the size.
-        needed_bytes: of components and inputs.
+        sites: the classes of one signature, at least one.
+        work: the size of the action.
+        needed_bytes: the total size of its components and inputs.
         fetch_s_in: returns the seconds to fetch the inputs to a worker of a pool.
     """
     found: list[Estimate] = []

@@ -18,9 +18,9 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 def candidates_of(action: ReadyAction, snapshot: Snapshot, model: CostModel) -> list[Candidate]:
     """Returns the feasible workers of an action on a snapshot, best first, ties by name.
 
-    A full instance counts as a candidate to wait for: its terms say when the action would start.
-    The terms are those that ``decide`` reads on the same snapshot; an action that is not ready is
-    scored as if it were, in backoff or not.
+    A worker whose instance is full counts as a candidate to wait for: its terms say when the action
+    would start. The terms are the ones that ``decide`` uses on the same snapshot. An action that is
+    not ready, in backoff or not, is scored as if it were.
     """
     now = structs.replace(action, not_before_s=0.0)
     others = [one for one in snapshot.ready if one.action_id != action.action_id]

@@ -1,8 +1,8 @@
-"""Weighted fair share: what every tenant paid recently, over its weight.
+"""Weighted fair share: the recent payments of each tenant, over its weight.
 
-The machine owns it and charges a tenant when an attempt is settled; ``decide`` serves the tenant
-with the least virtual time first and adds what it places within the cycle. The fabric account
-stores it across restarts.
+The state machine owns it and charges a tenant when an attempt is settled. ``decide`` serves the
+tenant with the least virtual time first, and adds the cost of its placements within the cycle. The
+fabric account stores it across restarts.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class _Account:
 
 
 class FairShare:
-    """Dollars by tenant, halved every ``FAIR_SHARE_HALF_LIFE_S``."""
+    """Nano-dollars paid by each tenant, halved every ``FAIR_SHARE_HALF_LIFE_S``."""
 
     def __init__(
         self,
@@ -29,8 +29,8 @@ class FairShare:
         """Starts from the shares of an earlier epoch.
 
         Args:
-            weights: by tenant, where not 1.
-            paid: as :meth:`paid` returned it.
+            weights: the weights of tenants whose weight is not 1.
+            paid: the shares, as :meth:`paid` returned them.
         """
         self._accounts = {tenant: _Account(*share) for tenant, share in (paid or {}).items()}
         self._weights: dict[str, float] = {}
@@ -38,11 +38,11 @@ class FairShare:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """Weights by tenant, where set."""
+        """The weights that were set, by tenant."""
         return self._weights
 
     def set_weight(self, tenant: str, weight: float) -> None:
-        """Changes a tenant's weight, also for what it has already paid.
+        """Changes a tenant's weight, also for its earlier payments.
 
         Raises:
             ValueError: the weight is not a positive number.
@@ -52,7 +52,7 @@ class FairShare:
         self._weights[tenant] = weight
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
-        """Makes these the weights of all tenants; one that is not named has 1.
+        """Replaces the weights of all tenants. A tenant that is not named has weight 1.
 
         Raises:
             ValueError: a weight is not a positive number.
@@ -62,9 +62,9 @@ class FairShare:
             self.set_weight(tenant, weight)
 
     def charge(self, tenant: str, nanousd: int, now_s: float) -> None:
-        """Adds dollars; a negative amount refunds what was charged too much.
+        """Adds nano-dollars to a tenant's share; a negative amount is a refund.
 
-        When the clock goes back, decayed dollars do not return: they count as of the later time.
+        If the clock goes back, the share does not grow again: the later time counts.
         """
         account = self._accounts.get(tenant)
         if account is None:
@@ -74,13 +74,13 @@ class FairShare:
         account.at_s = now_s
 
     def virtual_time(self, tenant: str, now_s: float) -> float:
-        """Returns decayed nano-dollars over weight."""
+        """Returns a tenant's decayed nano-dollars over its weight."""
         account = self._accounts.get(tenant)
         paid = _decayed(account, max(now_s, account.at_s)) if account else 0.0
         return paid / self._weights.get(tenant, 1.0)
 
     def paid(self, now_s: float) -> dict[str, tuple[float, float]]:
-        """Returns each tenant's nano-dollars and their time, without negligible ones."""
+        """Returns each tenant's nano-dollars and the time of that amount; drops negligible ones."""
         for tenant, account in list(self._accounts.items()):
             if _decayed(account, max(now_s, account.at_s)) < FAIR_SHARE_FORGOTTEN_NANOUSD:
                 del self._accounts[tenant]

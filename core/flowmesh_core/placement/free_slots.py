@@ -1,4 +1,4 @@
-"""The remaining slots of a signature, computed once for all groups that may take them."""
+"""The remaining slots of a signature, computed once for all groups that may use them."""
 
 from dataclasses import dataclass, field
 from itertools import chain
@@ -10,26 +10,27 @@ from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.placement.equivalence import EquivalenceClass
 
 NOWHERE = 2**30
-"""Stands for the tier of a class without any slot, not even one to wait for."""
+"""The tier of a class that has no slot, not even one to wait for."""
 
 
 @dataclass(slots=True, eq=False)
 class FreeSlots:
     """The slots of all groups with one signature and the same cautions.
 
-    Slots only become fewer while a cycle nominates, so a class is examined again only when the
+    Slots only become fewer while a cycle nominates. So a class is examined again only when the
     worker of its next slot has changed, which ``WorkerCapacity.watch`` reports.
 
     Attributes:
-        like: any of the groups.
-        sites: equivalence classes; empty where none is feasible now.
-        cause: the reason for what is not placed; ``BUSY`` where a worker may become free.
+        like: any one of the groups.
+        sites: the equivalence classes; empty if none is feasible now.
+        cause: why actions are not placed; ``BUSY`` if a worker may become free.
         detail: a sentence for users.
-        first_tiers: of each class's next slot on the snapshot; ``here`` are the indexes of those
-            that can be had in this cycle.
-        tiers: of each class's next slot, as last examined; ``members``: the worker that has it.
-        best_tier: the best of the tiers.
-        common_s: seconds that all classes load for the sake of later actions.
+        first_tiers: the tier of each class's next slot on the snapshot. ``here`` has the indexes of
+            the classes whose slot is available in this cycle.
+        tiers: the tier of each class's next slot, as last examined. ``members`` has the worker of
+            that slot.
+        best_tier: the best of ``tiers``.
+        common_s: seconds of loading that serve later actions and are the same in every class.
     """
 
     tick: SchedulingCycle
@@ -62,7 +63,7 @@ class FreeSlots:
 
     @property
     def numbers(self) -> dict[int, int]:
-        """The workers, in the snapshot's order, each with the index of its class."""
+        """Worker → index of its class, in the snapshot's order."""
         if self._numbers is None:
             pairs = [(m, n) for n, site in enumerate(self.sites) for m in site.members]
             self._numbers = dict(sorted(pairs))
@@ -70,11 +71,11 @@ class FreeSlots:
 
     @property
     def full(self) -> bool:
-        """Whether there are instances to wait for, and no slot that can be had in this cycle."""
+        """Whether there are instances to wait for, but no slot is available in this cycle."""
         return WAIT <= self.best_tier < NOWHERE
 
     def refresh(self) -> None:
-        """Finds the next slots where some have been taken."""
+        """Finds the next slot of each class whose worker has changed."""
         if self._stale:
             numbers = self._stale.copy()
             self._stale.clear()
@@ -83,14 +84,14 @@ class FreeSlots:
             self.best_tier = min(self.tiers)
 
     def reset(self) -> None:
-        """Examines every slot anew, after some became free."""
+        """Finds the next slot of every class again, after some slots became free."""
         self._stale = []
         for number in range(len(self.sites)):
             self._find(number, RUN, 0)
         self.best_tier = min(self.tiers)
 
     def tier_of(self, member: int) -> int | None:
-        """Returns the tier of the next slot on a worker; None where there is none."""
+        """Returns the tier of the next slot on a worker; None if it has no slot."""
         account, like = self.tick.accounts[member], self.like
         if like.replica_of and not account.idle():
             return None
@@ -99,9 +100,10 @@ class FreeSlots:
         return account.place_tier(like.info, alone=like.isolate)
 
     def _find(self, number: int, least: int, start: int) -> None:
-        """Finds a class's next slot: the first of the best tier.
+        """Finds a class's next slot: the first one in the best tier.
 
-        Its tier is at least ``least``, and higher than that for the members before ``start``.
+        The caller knows that no member has a tier below ``least``, and that the members before
+        ``start`` have a higher one.
         """
         members = self.sites[number].members
         found, at = NOWHERE, start

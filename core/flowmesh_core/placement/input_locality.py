@@ -1,8 +1,8 @@
 """Locality: where copies of inputs and components are. Negligible inputs do not count.
 
-A worker that lacks content which another worker of its zone has is nearer to it than one of
-another zone (:attr:`Tier.ZONE`). Where all workers are in one zone, or in none, that says nothing
-about which of them is better, and zones are left out.
+Content that only another worker in the zone has is in :attr:`Tier.ZONE`, which is nearer than a
+copy in another zone. If all workers are in the same zone, or in none, zones do not tell workers
+apart and are ignored.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -15,7 +15,7 @@ from flowmesh_core.units import Digest
 
 
 class InputLocality:
-    """Finds it in one cycle. Workers that are draining do not count."""
+    """Finds copies of inputs and components in one cycle. Draining workers do not count."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._local = [{} if worker.draining else worker.local for worker in snapshot.workers]
@@ -26,22 +26,23 @@ class InputLocality:
         self._zones_with: dict[Digest, frozenset[str]] = {}
 
     def tier(self, digest: Digest, member: int) -> Tier | None:
-        """Returns how near content is to a worker; None where no copy is near."""
+        """Returns how near content is to a worker; None if no copy is near."""
         found = self._local[member].get(digest)
         if found is None and self._zones and self._zones[member] in self._zones_of(digest):
             return Tier.ZONE
         return found
 
     def tiers(self, digests: Sequence[Digest], member: int) -> Iterable[Tier | None]:
-        """Returns :meth:`tier` of each; called for every worker and signature of a cycle."""
+        """Returns :meth:`tier` of each digest; called for every worker and signature of a cycle."""
         if self._zones:
             return [self.tier(digest, member) for digest in digests]
         return map(self._local[member].get, digests)
 
     def among(self, action: ReadyAction, members: Collection[int]) -> Iterable[int]:
-        """Returns those of ``members`` that are near to inputs of an action, input by input.
+        """Returns the ``members`` that are near inputs of an action, input by input.
 
-        Of a large fleet's workers that are in a zone with an input, only the first are returned.
+        Each input adds the workers that have it, and at most ``LOCALITY_BY_WORKER_MAX`` workers of
+        the zones with a copy.
         """
         found: dict[int, None] = {}
         local = self._local
@@ -63,7 +64,7 @@ class InputLocality:
         return any(digest in local for digest in digests for local in self._local)
 
     def local_inputs(self, action: ReadyAction, member: int) -> list[tuple[Tier, int]]:
-        """Returns tier and bytes of those inputs of an action that are near to a worker."""
+        """Returns the tier and the bytes of each input of an action that is near a worker."""
         if self._zones:
             near = [(self.tier(digest, member), n) for digest, n in action.inputs
                     if n > NEGLIGIBLE_BYTES]  # fmt: skip

@@ -1,9 +1,9 @@
 """Local search: moves nominated actions to better slots without changing which are placed.
 
-The fair order gives early actions their best slots, and a later action may lose more by that than
-the early one would by moving. Here actions move to free slots, swap, or displace others to their
+The fair order gives early actions their best slots. A later action may lose more by this than the
+early action would lose by moving. So actions move to free slots, swap, or displace others to their
 next best slot, as long as the sum of utilities grows. The search ends after a fixed number of
-examined slots, so that a cycle stays short; on 100 actions and 50 workers it reaches the optimum
+examined slots, so that a cycle stays short. With 100 actions and 50 workers it reaches the optimum
 within 1% (ADR 5).
 """
 
@@ -28,9 +28,9 @@ class _Item(msgspec.Struct, eq=False, gc=False):
     """A nominated action that may move.
 
     Attributes:
-        slots: its slots on the snapshot; one object for all actions that have the same ones.
+        slots: its slots on the snapshot; actions with the same slots share one object.
         apart: see ``_is_apart``; None until it is computed.
-        utility: of the slot that it has, which is at ``position``.
+        utility: the utility of its current slot, which is at ``position``.
     """
 
     served: Nomination
@@ -42,7 +42,7 @@ class _Item(msgspec.Struct, eq=False, gc=False):
 
     @property
     def loss(self) -> float:
-        """Its best slot's utility less that of the slot that it has."""
+        """The utility of its best slot less that of its current slot."""
         return self.slots.top - self.utility
 
 
@@ -50,7 +50,7 @@ def improve(tick: SchedulingCycle, served: list[Nomination]) -> set[int]:
     """Raises the sum of utilities by moving actions; changes ``served`` and the capacities.
 
     Returns:
-        The workers that some action left, where others may find a slot now.
+        The workers that some action left, where other actions may now find a slot.
     """
     search = _LocalSearch(tick)
     search.add(served)
@@ -72,10 +72,10 @@ class _LocalSearch:
     def add(self, served: list[Nomination]) -> None:
         """Adds the actions that may move.
 
-        Suspects, replica attempts, urgent ones and those whose tenants may not use every worker
-        stay.
+        Suspects, replica attempts, urgent actions, and actions whose tenants may not use every
+        worker stay where they are.
         """
-        # Without inputs, all actions of a group at a slot share one object, and so its utility.
+        # Actions of a group without inputs share one ``Slot`` object per slot, and its utility.
         known: dict[Slot, float] = {}
         for one in served:
             place, group = one.slot, one.picker.group
@@ -99,7 +99,7 @@ class _LocalSearch:
             self._items_at.setdefault(key, []).append(item)
 
     def run(self) -> None:
-        """Moves actions in order of lost utility until no move helps or the budget is spent."""
+        """Moves actions, greatest loss first, until no move helps or the budget is spent."""
         moved = True
         while moved and self._budget > 0:
             moved = False
@@ -110,10 +110,10 @@ class _LocalSearch:
                 if self._budget <= 0:
                     return
                 # Thousands of items are equal: they share their slots and have the same position.
-                # As long as nothing moves, an equal item fails after examining the same slots, so
-                # they are not examined again. Its budget is spent all the same: if it were free,
-                # the search would get further, and the decision would depend on which items
-                # happen to share an object. So this only saves time, and the decision is that of
+                # As long as nothing moves, an equal item would fail after examining the same slots,
+                # so they are not examined again. The item's budget is spent all the same.
+                # Otherwise the search would get further, and the decision would depend on which
+                # items happen to share an object. So this only saves time: the decision is that of
                 # the plain search, which reaches the optimum within 1 %:
                 # test_a_hundred_actions_on_fifty_workers_reach_99_percent_of_the_optimum.
                 shared = item if self._is_apart(item) else item.slots
@@ -127,7 +127,7 @@ class _LocalSearch:
                     stuck[key] = before - self._budget
 
     def settle(self) -> None:
-        """Writes the new slots into the nominations that have moved."""
+        """Writes the new slots into the nominations that moved."""
         for item in self._items:
             one, (member, tier) = item.served, item.position
             if one.slot.member != member or one.slot.tier != tier:
@@ -142,10 +142,10 @@ class _LocalSearch:
         return LocalRankedSlots(known, estimates) if estimates else known
 
     def _is_apart(self, item: _Item) -> bool:
-        """Whether its slots differ from those of other actions that share the object.
+        """Whether an item's slots differ from those of other actions that share the object.
 
-        They do where any worker has an input of it. Asked of few items, since it looks at all
-        workers.
+        They differ if any worker has an input of the item's action. The check is made for few
+        items, because it reads all workers.
         """
         if item.apart is None:
             action = item.served.action
@@ -153,7 +153,7 @@ class _LocalSearch:
         return item.apart
 
     def _move_to_better(self, item: _Item) -> bool:
-        """Moves an item to the best slot that makes the sum grow; returns whether it moved."""
+        """Moves an item to the best slot that raises the sum; returns whether it moved."""
         for utility, member, tier in item.slots.all:
             gain = utility - item.utility
             if gain <= EPSILON or self._budget <= 0:
@@ -172,7 +172,7 @@ class _LocalSearch:
         return False
 
     def _displace(self, item: _Item, slot: RatedSlot, victims: list[_Item]) -> bool:
-        """Takes a slot from others if they lose less than the item gains; otherwise undoes it."""
+        """Gives an item the slot of others if they lose less than it gains, or changes nothing."""
         utility, member, tier = slot
         self._budget -= len(victims)
         spare = utility - item.utility
@@ -200,7 +200,7 @@ class _LocalSearch:
         return False
 
     def _next_best(self, victim: _Item, spare: float) -> RatedSlot | None:
-        """Returns a displaced item's best free slot, or None where it costs more than ``spare``."""
+        """Returns a displaced item's best free slot, or None if it loses ``spare`` or more."""
         for utility, member, tier in victim.slots.all:
             if victim.utility - utility >= spare - EPSILON or self._budget <= 0:
                 return None
@@ -210,12 +210,13 @@ class _LocalSearch:
         return None
 
     def _blockers(self, item: _Item, member: int, tier: int) -> list[list[_Item]]:
-        """Returns sets of items, any of which would have to leave for the item to get a slot."""
+        """Returns sets of items. The item may get the slot if all items of one set leave."""
         account = self._tick.accounts[member]
         instance = account.instances.get(item.signature)
         if instance is not None and instance.assigned:
             items = self._items_at.get((member, item.signature, tier), [])
-            # An item with the same slots could only go where this item can go itself.
+            # Displacing an item with the same slots is useless: it could only go to slots that this
+            # item could take itself.
             others = [
                 one
                 for one in items
@@ -267,7 +268,7 @@ class _LocalSearch:
 
 
 def _free_slots(instance: InstanceCapacity, tier: int) -> int:
-    """Slots of a tier that the snapshot left in an instance."""
+    """Returns how many slots of a tier were free in an instance on the snapshot."""
     count = instance.view.assigned if instance.view else 0
     if tier == RUN:
         return max(0, min(instance.capacity, instance.limit) - count)

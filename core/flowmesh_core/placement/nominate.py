@@ -1,7 +1,7 @@
 """Nominates the ready actions in fair order, each to its best slot.
 
-Called by ``decide``: for all groups, again for those that can use slots which local search vacated,
-and last for replica attempts. It changes the cycle's capacity and never the snapshot.
+``decide`` nominates all groups, then again the groups that can use slots vacated by local search,
+and last the replica attempts. Nomination changes the cycle's capacity, but never the snapshot.
 """
 
 from collections.abc import Collection, Iterable
@@ -29,11 +29,11 @@ MANY = 2**40
 
 
 class GroupCursor(msgspec.Struct, eq=False, gc=False):
-    """A group on its way through nomination.
+    """The progress of a group through nomination.
 
     Attributes:
-        picker: None until it is needed, and where no worker has a slot or an instance to wait for.
-        served: how many of its actions have a slot; the others are rejected at the end.
+        picker: None until it is needed, or if no worker has a slot or an instance to wait for.
+        served: the number of its actions that have a slot; the others are rejected at the end.
     """
 
     group: ActionGroup
@@ -43,7 +43,7 @@ class GroupCursor(msgspec.Struct, eq=False, gc=False):
     served: int = 0
 
     def get_picker(self, tick: SchedulingCycle) -> SlotPicker | None:
-        """Returns the group's slot picker, made when it is first needed."""
+        """Returns the group's slot picker, and creates it at the first call."""
         if self.picker is None:
             found = self.candidates.estimates(self.group, self.free_slots)
             self.picker = SlotPicker(tick, self.group, self.free_slots, found) if found else None
@@ -59,7 +59,7 @@ class Nomination(msgspec.Struct, eq=False, gc=False):
 
 
 def cursors_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
-    """Returns a cursor for each group, with its candidates at the present capacity."""
+    """Returns a cursor for each group, with its candidates at the current capacity."""
     candidates = CandidateFinder(tick)
     return [GroupCursor(group, candidates, candidates.free_slots(group)) for group in groups]
 
@@ -67,10 +67,10 @@ def cursors_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[Gro
 def nominate(
     tick: SchedulingCycle, clients: list[GroupCursor], placed: Collection[Digest] = frozenset()
 ) -> list[Nomination]:
-    """Nominates what fits, in fair order; the other actions of a group stay in its queues.
+    """Nominates the actions that fit, in fair order; the others stay in the queues.
 
-    Groups that no worker can run are left out, and so are those whose instances are all full: they
-    have something to wait for. Actions in ``placed`` are passed over.
+    Groups that no worker can run are left out. So are groups whose instances are all full, because
+    they have an instance to wait for. Actions in ``placed`` are passed over.
     """
     able: dict[ReadyGroup, GroupCursor] = {}
     by_slots: dict[FreeSlots, list[ReadyGroup]] = {}
@@ -84,13 +84,14 @@ def nominate(
     snapshot = tick.snapshot
     order = FairOrder(snapshot.ready, able, tick.virtual_time, snapshot.tenant_weights, placed)
     served: list[Nomination] = []
-    # A group without a slot is dropped, not skipped action by action. While this loop runs slots
-    # only become fewer, so what one action of a group cannot get no later one can: with 10,000
+    # A group without a slot is dropped, not skipped action by action. Slots only become fewer while
+    # this loop runs, so if one action of a group gets none, no later action of it will. With 10,000
     # ready actions of a full signature, skipping would examine each of them in every cycle. For the
-    # same reason all groups that share the full slots go together. Dropping takes nothing from the
-    # tenant: it is not charged, and its next group is the next head. The end of the cycle counts
-    # what was dropped as rejected, and local search may bring a group back. That no slot stays
-    # empty by it is test_no_fitting_action_stays_unplaced_unless_waiting_for_an_instance_is_better.
+    # same reason, all groups that share the full slots are dropped together. Dropping takes nothing
+    # from the tenant: it is not charged, and its next group becomes the head. Dropped actions count
+    # as rejected at the end of the cycle, and local search may bring a group back. No slot stays
+    # empty because of a drop:
+    # test_no_fitting_action_stays_unplaced_unless_waiting_for_an_instance_is_better.
     while (head := order.pop()) is not None:
         action, ready = head
         cursor = able[ready]
@@ -123,7 +124,7 @@ def nominate(
 def groups_to_retry(
     tick: SchedulingCycle, clients: list[GroupCursor], freed: set[int]
 ) -> list[GroupCursor]:
-    """Returns the cursors of groups with actions left that would use slots vacated on ``freed``."""
+    """Returns cursors of groups whose remaining actions would use slots vacated on ``freed``."""
     usable: dict[FreeSlots, bool] = {}
     found: list[GroupCursor] = []
     for cursor in clients:
@@ -139,7 +140,7 @@ def groups_to_retry(
 
 
 def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) -> bool:
-    """Whether one of the workers has a slot in this cycle; then all slots are examined anew."""
+    """Whether a worker in ``freed`` has a slot in this cycle; if so, resets the free slots."""
     unmet = tick.unmet(free_slots.like)
     tiers = [free_slots.tier_of(m) for m in freed if unmet[tick.kind_of[m]] is None]
     if not any(tier is not None and tier < WAIT for tier in tiers):
@@ -150,13 +151,13 @@ def _is_usable(tick: SchedulingCycle, free_slots: FreeSlots, freed: set[int]) ->
 
 
 def _would_use(tick: SchedulingCycle, cursor: GroupCursor, fresh: CandidateFinder) -> bool:
-    """Whether fewer of a group's remaining actions than there are would rather wait."""
+    """Whether some remaining action of a group would use a slot in this cycle and not wait."""
     if cursor.free_slots.sites:
         picker = cursor.get_picker(tick)
         if picker is not None:
             picker.reset()
     else:
-        # It had no candidates when the cycle began; since the moves it may have.
+        # The group had no candidates when the cycle began, but the moves may have made some.
         cursor.candidates, cursor.free_slots = fresh, fresh.free_slots(cursor.group)
         picker = cursor.get_picker(tick)
     slot = picker.best() if picker is not None else None
@@ -167,16 +168,16 @@ def _would_use(tick: SchedulingCycle, cursor: GroupCursor, fresh: CandidateFinde
 
 
 def _count_preferring_to_wait(tick: SchedulingCycle, picker: SlotPicker, remaining: int) -> int:
-    """Returns how many more actions of the signature prefer waiting to the best slot now.
+    """Returns how many more actions of the signature would rather wait than take the best slot now.
 
-    A number of at least ``remaining`` is not exact.
+    The number is exact only below ``remaining``.
     """
     waiting = tick.waiting[picker.group.info.signature]
     return floor(min(picker.count_preferring_to_wait(waiting + remaining), MANY)) - waiting
 
 
 def _wait(order: FairOrder, cursor: GroupCursor, patient: int) -> int:
-    """Leaves up to ``patient`` actions of a group unplaced; returns how many."""
+    """Leaves up to ``patient`` actions of a group unplaced; returns the number left."""
     remaining = cursor.group.count - cursor.served
     if patient >= remaining:
         order.drop(cursor.group.ready)

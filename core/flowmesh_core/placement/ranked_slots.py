@@ -1,4 +1,4 @@
-"""The slots that an action had on the snapshot, best first: where local search may move it."""
+"""Ranks an action's slots on the snapshot, best first. Local search moves actions to them."""
 
 from math import inf
 
@@ -11,7 +11,7 @@ RatedSlot = tuple[float, int, int]
 
 
 class RankedSlots:
-    """(utility, worker, tier) of every slot that a group or an action had on the snapshot.
+    """The slots of a group or an action on the snapshot.
 
     Attributes:
         top: the greatest utility.
@@ -26,7 +26,7 @@ class RankedSlots:
 
     @property
     def all(self) -> list[RatedSlot]:
-        """Best first; listed when first needed, since most actions never move."""
+        """The slots, best first. The list is built at first use, since most actions never move."""
         if self._all is None:
             self._all = self._list()
         return self._all
@@ -36,11 +36,11 @@ class RankedSlots:
 
 
 class LocalRankedSlots(RankedSlots):
-    """The slots of an action that has inputs on some workers.
+    """The slots of an action with inputs near some workers.
 
     Args:
         known: the slots of its group.
-        prospects: its own estimates on the workers that have inputs.
+        prospects: the action's own estimates on the workers that are near its inputs.
     """
 
     __slots__ = ("_estimates", "_group_slots")

@@ -1,9 +1,9 @@
 """Reserves a worker for an action that would otherwise starve behind busy engine instances.
 
-An action whose signature has no instance, and that fits nowhere, would wait for ever behind
-instances that later actions keep full. Once it has waited longer than a change of engines costs,
-its turn in the fair order reserves a worker: the instances that must end take nothing more in this
-cycle, and free memory is set aside. The same as backfill reservations in batch schedulers (ADR 5).
+An action that fits nowhere, and whose signature has no instance, would wait forever behind
+instances that later actions keep full. Once it has waited longer than a change of engines costs, a
+worker is reserved at its turn in the fair order. The instances that must end take nothing more in
+this cycle, and free memory is set aside. Batch schedulers call this a backfill reservation (ADR 5).
 """
 
 from flowmesh_core.fleet.ready import ReadyAction
@@ -38,10 +38,10 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
             if best is None or (ready_in_s, index) < best:
                 best, victims = (ready_in_s, index), instances
     if best is not None:
-        # The instances close here, at the group's turn, for actions behind it in the fair order.
-        # Those before it have taken their slots already, and they keep them. Closing the instances
-        # before nomination begins would hold earlier groups back too: a tenant that has had more
-        # than its share could stop those that had less by waiting with one large action. The
+        # The instances close at the group's turn, so they close only to actions behind it in the
+        # fair order. Actions before it have already taken their slots and keep them. Closing the
+        # instances before nomination would also hold earlier groups back: a tenant that has had
+        # more than its share could block tenants that had less with one large waiting action. The
         # instances drain all the same, because later actions no longer feed them:
         # test_an_always_busy_instance_makes_room_for_an_action_that_has_waited_long.
         account = tick.accounts[best[1]]
@@ -54,13 +54,17 @@ def reserve_worker(tick: SchedulingCycle, group: ActionGroup, action: ReadyActio
 
 
 def may_have_slot(account: WorkerCapacity, group: ActionGroup) -> bool:
-    """Whether a group has an instance to join, or memory for one once others have ended."""
+    """Whether a group can join an instance here, or has memory for a new one once others end."""
     joins = not group.isolate and group.info.signature in account.view.instances
     return joins or _instances_to_close(account, group) is not None
 
 
 def _instances_to_close(account: WorkerCapacity, group: ActionGroup) -> list[InstanceView] | None:
-    """Returns the instances that must end for the group to fit, soonest first, or None."""
+    """Returns the instances that must end for the group to fit; None if it never fits.
+
+    An isolated action also ends the signature's own instance, which comes first. The others follow,
+    soonest to end first.
+    """
     need_mib = group.info.requirement.memory_mib - account.view.free_memory_mib
     found: list[InstanceView] = []
     occupied = [instance for instance in account.view.instances.values() if instance.assigned]

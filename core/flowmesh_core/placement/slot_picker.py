@@ -1,4 +1,4 @@
-"""Picks a group's best remaining slot while the cycle fills the workers."""
+"""Picks the best remaining slot of a group while the cycle fills the workers."""
 
 from math import floor, inf
 
@@ -14,11 +14,11 @@ from flowmesh_core.placement.free_slots import NOWHERE, FreeSlots
 from flowmesh_core.placement.utility import Estimate
 
 NO_SLOT = -inf
-"""The utility of a slot that cannot be had, not even by waiting."""
+"""The utility of a class that has no slot, not even one to wait for."""
 
 
 class Slot(msgspec.Struct, eq=False, gc=False):
-    """A slot on a worker; with a ``tier`` of ``WAIT`` or more it cannot be had in this cycle."""
+    """A slot on a worker. In tier ``WAIT`` or beyond, it is not available in this cycle."""
 
     estimate: Estimate
     member: int
@@ -26,14 +26,14 @@ class Slot(msgspec.Struct, eq=False, gc=False):
 
 
 class SlotPicker:
-    """The slots of one group by utility.
+    """Ranks the slots of one group by utility.
 
-    Only the best slot is compared with the remaining capacity. Where it has been taken, its class
-    counts with the slot that it has now, or not at all where it has none. So whether waiting is
-    better is judged by the slots as this group last saw them (ADR 13).
+    Only the best slot is checked against the remaining capacity. If it has been taken, its class
+    counts with its current slot, or not at all if none is left. The slots of the other classes may
+    be stale: whether waiting is better is judged by the slots that this group last saw (ADR 13).
 
     Attributes:
-        utilities: of each class's next slot on the snapshot.
+        utilities: the utility of each class's next slot on the snapshot.
     """
 
     __slots__ = (
@@ -61,8 +61,8 @@ class SlotPicker:
         self.scale = prospects.scale(group.weights)
         self.utilities = prospects.utilities(group.weights)
         self._free_slots = outlook
-        # The next slot of each class as this group last saw it: its utility and its tier, and the
-        # indexes of the classes whose slot can be had in this cycle.
+        # The next slot of each class as this group last saw it: its utility and its tier; and the
+        # indexes of the classes whose slot is available in this cycle.
         self._seen_utilities = self.utilities.copy()
         self._seen_tiers = outlook.first_tiers.copy()
         self._available = outlook.here.copy()
@@ -70,16 +70,17 @@ class SlotPicker:
         self._would_wait: float | None = None
 
     def reset(self) -> None:
-        """Examines every slot anew, after some became free."""
+        """Updates the slots that changed in ``FreeSlots``, after some became free."""
         self._last_slot = self._would_wait = None
         for number, tier in enumerate(self._free_slots.tiers):
             if tier != self._seen_tiers[number]:
                 self._update(number, tier)
 
     def best(self) -> Slot | None:
-        """Returns the slot of greatest utility; None where there is not even one to wait for.
+        """Returns the slot with the greatest utility; None if there is not even one to wait for.
 
-        Where single inputs are is not considered. ``FreeSlots.refresh`` must have been called.
+        The locations of an action's own inputs are ignored. ``FreeSlots.refresh`` must have been
+        called before.
         """
         free_slots, utilities = self._free_slots, self._seen_utilities
         while (utility := max(utilities)) != NO_SLOT:
@@ -95,7 +96,7 @@ class SlotPicker:
         return None
 
     def _update(self, number: int, tier: int) -> None:
-        """Sets the tier of a class's next slot, and with it the utility."""
+        """Sets the tier of a class's next slot, and its utility."""
         if tier < WAIT:
             if self._seen_tiers[number] >= WAIT:
                 self._available.append(number)
@@ -108,12 +109,12 @@ class SlotPicker:
         )
 
     def top(self) -> float:
-        """Returns the greatest utility of any slot on the snapshot; one must be available."""
+        """Returns the greatest utility of the slots available on the snapshot, at least one."""
         utilities = self.utilities
         return max([utilities[number] for number in self._free_slots.here])
 
     def best_slot(self, action: ReadyAction) -> Slot | None:
-        """Returns the best slot for an action that may have inputs on some worker."""
+        """Returns the best slot for an action, counting the locations of its own inputs."""
         best, free_slots = self.best(), self._free_slots
         numbers = free_slots.numbers
         for member in self.tick.holders.among(action, numbers):
@@ -127,7 +128,7 @@ class SlotPicker:
         return best
 
     def best_by(self, action: ReadyAction, due_s: float) -> Slot | None:
-        """Returns the best slot that finishes within ``due_s`` seconds, else the earliest."""
+        """Returns the best slot that finishes in ``due_s`` seconds, else the first to finish."""
         slots: list[Slot] = []
         for site, known in zip(self.sites, self.estimates, strict=True):
             for member in site.members:
@@ -141,7 +142,7 @@ class SlotPicker:
         return min(slots, key=lambda p: (p.estimate.finish_s(p.tier), p.member), default=None)
 
     def best_now(self, action: ReadyAction) -> Slot | None:
-        """Returns the best slot that is available in this cycle, however good it is to wait."""
+        """Returns the best slot that is available in this cycle, even if waiting is better."""
         free_slots, tiers, utilities = self._free_slots, self._seen_tiers, self._seen_utilities
         available = [(-utilities[n], n) for n in self._available if free_slots.tiers[n] == tiers[n]]
         if not available:
@@ -152,13 +153,13 @@ class SlotPicker:
         return Slot(estimate, member, tiers[number])
 
     def count_preferring_to_wait(self, enough: float) -> float:
-        """Returns how many actions prefer waiting for an instance to the best slot of this cycle.
+        """Returns how many actions would rather wait for an instance than take a slot now.
 
-        Called when the best slot of all is one to wait for.
+        Called when the best of all slots is one to wait for.
 
         Returns:
-            A number of at least ``enough`` where there are that many; infinity where no slot is
-            available in this cycle.
+            The number, which is exact only below ``enough``; infinity if no slot is available in
+            this cycle.
         """
         if self._would_wait is None:
             count = self._count_waiting(enough)
@@ -168,13 +169,13 @@ class SlotPicker:
         return self._would_wait
 
     def _count_waiting(self, enough: float) -> float:
-        # Utilities and tiers are those that this group last saw; other groups may have taken slots
-        # since. That cannot over-commit: only ``best_now`` gives a slot away, and it takes one only
-        # if its tier is still the one seen. A stale slot only changes how many actions wait, and
-        # those stay ready for the next cycle. The two exact rules were tried on the benchmark's
-        # steady state, where this one places 346 actions: with the slots as they are now 123 are
-        # placed, with the snapshot's best slot 782 (ADR 13). That the count spreads actions over
-        # hot and idle workers is shown by
+        # The utilities and tiers are those that this group last saw; other groups may have taken
+        # slots since. This cannot over-commit: only ``best_now`` gives a slot away, and only if its
+        # tier is still the one last seen. A stale slot only changes how many actions wait, and
+        # those stay ready for the next cycle. Two exact rules were tried on the benchmark's steady
+        # state, where this rule places 346 actions. With the current slots 123 are placed, with the
+        # snapshot's best slot 782 (ADR 13). A test shows that the count spreads actions over hot
+        # and idle workers:
         # test_a_long_queue_for_a_loaded_instance_spills_over_to_an_idle_worker.
         if not self._available:
             return inf
@@ -203,7 +204,7 @@ class SlotPicker:
         return capacity
 
     def holders(self, action: ReadyAction) -> dict[int, Estimate]:
-        """Returns an action's estimates on those of its group's workers that have inputs of it."""
+        """Returns an action's estimates on the workers of its group that are near its inputs."""
         numbers = self._free_slots.numbers
         return {
             m: with_inputs(self.tick, self.estimates[numbers[m]], action, m)

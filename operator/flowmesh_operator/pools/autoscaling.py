@@ -247,7 +247,7 @@ class PoolScaler:
         if not backlog.actions and backlog.seconds <= seen.replicas * self._target_s:
             if backlog.serving >= wanted:
                 return f"replicas of services need {wanted} workers"
-            if backlog.foreseen >= wanted:
+            if backlog.for_open_steps >= wanted:
                 return f"{wanted} workers keep the engines in demand prewarmed"
             return f"the pool has at least {wanted} workers"
         pressed = ", deadlines are near" if backlog.deadline_workers >= wanted else ""

@@ -10,7 +10,12 @@ from flowmesh_sim.paper.campaign import Campaign
 from flowmesh_sim.paper.page import fill
 from flowmesh_sim.placement_evaluation.loads import draw, scheduler_commit
 from flowmesh_sim.placement_evaluation.measure import measure
-from flowmesh_sim.placement_evaluation.plan import figure_5_cells, reference_cells, scaling_cells
+from flowmesh_sim.placement_evaluation.plan import (
+    figure_5_cells,
+    order_cells,
+    reference_cells,
+    scaling_cells,
+)
 from flowmesh_sim.placement_evaluation.reference_set import reference_set, small_set
 from flowmesh_sim.placement_evaluation.results import PlacementResults
 from flowmesh_sim.placement_evaluation.tables import render
@@ -18,7 +23,7 @@ from flowmesh_sim.placement_evaluation.verdicts import summary
 from flowmesh_sim.placement_evaluation.whole_set import simulate_whole_set
 
 PAGE = Path("docs/evaluation-placement.md")
-NAMES = ("reference", "scaling", "figure-5")
+NAMES = ("reference", "orders", "scaling", "figure-5")
 
 
 def main() -> None:
@@ -67,17 +72,13 @@ def _run(options: argparse.Namespace) -> None:
     members = {"none": lambda _: (), "small": small_set, "all": reference_set}
     parts = {
         "reference": list(reference_cells(some, members[options.members], seeds)),
+        "orders": list(order_cells(some if options.loads else judged, seeds)),
         "scaling": list(scaling_cells(seeds)),
         "figure-5": list(figure_5_cells(seeds)),
     }
-    whole = [
-        *reference_cells(judged, reference_set, seeds),
-        *parts["scaling"],
-        *parts["figure-5"],
-    ]
-    wanted = [*parts["scaling"], *parts["figure-5"]]
-    if not options.all:
-        wanted = [cell for name in options.only for cell in parts[name]]
+    others = [*order_cells(judged, seeds), *parts["scaling"], *parts["figure-5"]]
+    whole = [*reference_cells(judged, reference_set, seeds), *others]
+    wanted = others if options.all else [cell for name in options.only for cell in parts[name]]
     campaign = Campaign(options.cache, measure)
     if not options.no_run:
         if options.all:

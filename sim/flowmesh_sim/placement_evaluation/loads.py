@@ -1,4 +1,4 @@
-"""Draws the loads and the seeds of the evaluation from the last commit of the scheduler.
+"""Draws the loads and the seeds of the evaluation from the scheduler's last commit.
 
 Whoever changes the scheduler does not know the loads that it is judged on: another commit draws
 others. A third of the loads and all evaluation seeds stay unseen until the end.
@@ -6,7 +6,7 @@ others. A third of the loads and all evaluation seeds stay unseen until the end.
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from random import Random
@@ -18,11 +18,24 @@ from flowmesh_sim.kernel.environment import RandomStreams
 from flowmesh_sim.scenario import GROUPS
 
 Json = dict[str, Any]
-SCHEDULER = ("core/flowmesh_core/placement", "core/flowmesh_core/autoscaling")
-"""What a change of draws the loads anew."""
+SCHEDULER = tuple(
+    f"core/flowmesh_core/{part}"
+    for part in (
+        "placement",
+        "autoscaling",
+        "costmodel",
+        "fleet",
+        "machine/fleet_snapshot.py",
+        "machine/prewarm.py",
+        "machine/stragglers.py",
+    )
+)
+"""A commit that changes one of these draws the loads anew."""
 FLEET = ("h100-nvl", "4090-48", "4090")
 """The classes of devices of the paper's six workers, dearest first."""
 OTHER_DEVICES = ("h100", "a100", "l40s", "4090-48", "4090")
+STARTS = ("pod", "pull", "lease")
+"""How workers of other devices may start: 3 s with the image present, 63 s with its pull, 45 s."""
 LARGE_GIB = 70.0
 """Memory of a device that runs every step of group B: PPO needs 49 GiB."""
 SEEN_SEEDS, EVALUATION_SEEDS = 3, 5
@@ -38,6 +51,7 @@ class EvaluationLoad:
         kind: what it shows, in words.
         load: as in a scenario.
         devices: the classes of the fleet, dearest first; ``workers`` are divided among them.
+        start: how a worker starts: as in a scenario.
         unseen: whether it is held back until the end.
     """
 
@@ -46,6 +60,7 @@ class EvaluationLoad:
     load: tuple[Json, ...]
     devices: tuple[str, ...]
     workers: int
+    start: str = "pod"
     unseen: bool = False
 
     def subsets(self) -> list[tuple[str, ...]]:
@@ -97,10 +112,7 @@ def draw(scheduler: str) -> EvaluationDraw:
     seeds = streams.fresh("seeds").sample(range(1000, 1_000_000), SEEN_SEEDS + EVALUATION_SEEDS)
     return EvaluationDraw(
         scheduler,
-        tuple(
-            EvaluationLoad(x.name, x.kind, x.load, x.devices, x.workers, x.name in unseen)
-            for x in loads
-        ),
+        tuple(replace(x, unseen=x.name in unseen) for x in loads),
         tuple(seeds[:SEEN_SEEDS]),
         tuple(seeds[SEEN_SEEDS:]),
     )
@@ -109,7 +121,8 @@ def draw(scheduler: str) -> EvaluationDraw:
 def _load(name: str, rng: Random) -> EvaluationLoad:
     kind, make = KINDS[name]
     parts, devices, workers = make(rng)
-    return EvaluationLoad(name, kind, tuple(parts), devices, workers)
+    start = "pod" if devices == FLEET else rng.choice(STARTS)
+    return EvaluationLoad(name, kind, tuple(parts), devices, workers, start)
 
 
 # -- kinds of loads ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from flowmesh_sim.placement_evaluation.reference_set import (
     CONTROL,
     Member,
     cell_of,
+    other_orders,
     shipped_member,
 )
 
@@ -18,7 +19,8 @@ SCALED = ("a-64", "b-64", "a-64-heavy", "b-64-heavy")
 """Loads of the paper's Figure 7; the last two have eight times the rows."""
 WEAK = SCALED[:2]
 """Those for which workflows grow with the fleet."""
-RUNS_PER_WORKER = 25
+RUNS_PER_WORKER, SLICES_PER_WORKER = 25, 12
+"""Both grow with the fleet: more workflows on the same slices of data would share more work."""
 FIGURE_5 = EvaluationLoad(
     "figure-5", "the paper's Figure 5", (read_plan()["loads"]["a"],), FLEET, 6
 )
@@ -37,11 +39,18 @@ def reference_cells(
             yield cell_of(load, member, seeds)
 
 
+def order_cells(loads: Iterable[EvaluationLoad], seeds: tuple[int, ...]) -> Iterator[Cell]:
+    """Yields simple orders with the shipped autoscaling."""
+    for load in loads:
+        for member in other_orders(load):
+            yield cell_of(load, member, seeds)
+
+
 def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
     """Yields the shipped policy on fixed fleets of H100s of several sizes.
 
     ``strong``: the same load on each; ``warm``: the same on the largest, with weights on the disks;
-    ``weak``: workflows in proportion to the workers, with weights on the disks.
+    ``weak``: workflows and slices in proportion to the workers, with weights on the disks.
     """
     loads = read_plan()["loads"]
     for name in SCALED:
@@ -51,7 +60,8 @@ def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
     for name in WEAK:
         for workers in (SIZES[0], SIZES[-1]):
             arrivals = {"kind": "closed", "concurrent": 8 * workers}
-            load = {**loads[name], "runs": RUNS_PER_WORKER * workers, "arrivals": arrivals}
+            grown = {"runs": RUNS_PER_WORKER * workers, "variants": SLICES_PER_WORKER * workers}
+            load = {**loads[name], **grown, "arrivals": arrivals}
             yield _scaled("weak", name, load, workers, seeds, facts=UNLIMITED)
 
 

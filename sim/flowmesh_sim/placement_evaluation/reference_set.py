@@ -18,6 +18,9 @@ KEEP_ALIVE_S = 300.0
 """That baselines have by default, as an HPA's scale-down window."""
 SHIPPED_KEEP_ALIVE_S = 30.0
 """That pools ship with."""
+MACHINES = (1, 2, 4, 8)
+"""Numbers of machines of one class that are always on; and as many as the load's fleet has."""
+ORDERS = ("fifo-sharing", "random-placement", "helium")
 CONTROL = {"syncIntervalS": 3.0, "tickS": 1.0}
 """As in the paper's evaluation: rarer heartbeats and idle decisions, for all policies alike."""
 
@@ -30,6 +33,7 @@ class Member:
         baseline: a key of ``BASELINES``.
         devices: the classes that it may rent, dearest first.
         optimize: the weights of the workflows.
+        machines: that are always on, where the baseline is not elastic.
     """
 
     baseline: str
@@ -37,6 +41,7 @@ class Member:
     keep_alive_s: float
     devices: tuple[str, ...]
     optimize: str = "balanced"
+    machines: int = 1
 
     @property
     def label(self) -> str:
@@ -44,7 +49,7 @@ class Member:
         title = BASELINES[self.baseline].title
         devices = "+".join(self.devices)
         if not BASELINES[self.baseline].is_elastic:
-            return f"{title}, one {devices}"
+            return f"{title}, {self.machines} {devices}"
         weights = "" if self.optimize == "balanced" else f", optimize: {self.optimize}"
         return f"{title}, {self.signal} signal, {self.keep_alive_s:.0f} s, {devices}{weights}"
 
@@ -55,7 +60,7 @@ def shipped_member(load: EvaluationLoad, optimize: str = "balanced") -> Member:
 
 
 def reference_set(load: EvaluationLoad) -> Iterator[Member]:
-    """Yields all members for a load; classes that cannot run a step are not alone."""
+    """Yields all members for a load; classes that cannot run a step are never on their own."""
     subsets = load.subsets()
     for devices in subsets:
         for name, baseline in BASELINES.items():
@@ -64,13 +69,24 @@ def reference_set(load: EvaluationLoad) -> Iterator[Member]:
             for signal in SIGNALS:
                 for keep_alive_s in KEEP_ALIVES_S:
                     yield Member(name, signal, keep_alive_s, devices)
+    most = load.workers // len(load.devices)
     for devices in subsets:
         if len(devices) == 1:
-            yield Member(ALWAYS_ON, "shipped", KEEP_ALIVE_S, devices)
+            for machines in sorted({*(n for n in MACHINES if n < most), most}):
+                yield Member(ALWAYS_ON, "shipped", KEEP_ALIVE_S, devices, machines=machines)
+
+
+def other_orders(load: EvaluationLoad) -> Iterator[Member]:
+    """Yields simple orders of actions with the shipped autoscaling, on the whole fleet.
+
+    They are no members: they show what the shipped placement adds to that.
+    """
+    for name in ORDERS:
+        yield Member(name, "shipped", SHIPPED_KEEP_ALIVE_S, load.devices)
 
 
 def small_set(load: EvaluationLoad) -> Iterator[Member]:
-    """Yields the members with default pools, and single machines that are always on."""
+    """Yields the members with default pools, and machines that are always on."""
     for member in reference_set(load):
         if has_defaults(load, member):
             yield member
@@ -105,5 +121,5 @@ def _pools(load: EvaluationLoad, member: Member) -> Iterator[Json]:
     for number, device in enumerate(member.devices):
         # The name's first letter keeps the order of devices: first fit goes by names.
         name = f"{chr(97 + number)}-{device}"
-        pool = {"name": name, "device": device, "start": "pod", "disk": "reused"}
-        yield {**pool, "maximum": share if elastic else 1}
+        pool = {"name": name, "device": device, "start": load.start, "disk": "reused"}
+        yield {**pool, "maximum": share if elastic else member.machines}

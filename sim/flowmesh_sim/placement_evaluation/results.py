@@ -1,6 +1,6 @@
 """The results of the evaluation's simulations, as far as they are there."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -129,11 +129,18 @@ class PlacementResults:
             raise Missing("no load")
         return median(values)
 
-    def compared(self, load: EvaluationLoad) -> list[Compared]:
-        """Returns the members whose results are there, beside the shipped policy's."""
+    def compared(
+        self, load: EvaluationLoad, members: Iterable[Member] | None = None
+    ) -> list[Compared]:
+        """Returns the members whose results are there, beside the shipped policy's.
+
+        Args:
+            load: a load.
+            members: all of the reference set where left out.
+        """
         shipped = self.shipped(load)
         found = []
-        for member in reference_set(load):
+        for member in reference_set(load) if members is None else members:
             results = self._found.get(("reference", member.label, load.name, 0, ""))
             if results and results.keys() & shipped.keys():
                 found.append(Compared(member, results, shipped))
@@ -151,8 +158,16 @@ class PlacementResults:
 
 
 def best(compared: Sequence[Compared], objective: Objective) -> Compared:
-    """Returns the member with the least median objective, known in hindsight."""
-    return min(compared, key=lambda c: figure(with_objective(c.results, objective), "j").median)
+    """Returns the member with the least median objective, known in hindsight.
+
+    One whose simulation was stopped early would only seem to be the best.
+    """
+    return min((c for c in compared if c.is_whole), key=lambda c: median_of(c, objective))
+
+
+def median_of(compared: Compared, objective: Objective) -> float:
+    """Returns the median of a member's objective, as far as it was simulated."""
+    return figure(with_objective(compared.results, objective), "j").median
 
 
 def with_objective(results: BySeed, objective: Objective) -> BySeed:

@@ -10,7 +10,7 @@ from flowmesh_sim.paper.tables import table
 from flowmesh_sim.placement_evaluation.loads import EvaluationDraw, EvaluationLoad
 from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import SCALED, SIZES
-from flowmesh_sim.placement_evaluation.reference_set import has_defaults
+from flowmesh_sim.placement_evaluation.reference_set import other_orders, small_set
 from flowmesh_sim.placement_evaluation.results import (
     BySeed,
     Compared,
@@ -61,9 +61,10 @@ def loads_table(drawn: EvaluationDraw, results: PlacementResults) -> str:
         shown = load in results.loads
         drawn_text = "; ".join(_words(part) for part in load.load) if shown else ""
         fleet = f"{load.workers}: {', '.join(load.devices)}" if shown else ""
+        start = load.start if shown else ""
         status = "held back" if load.unseen else "seen"
-        rows.append([load.name, load.kind, drawn_text, fleet, status])
-    return table(["load", "kind", "drawn", "workers", ""], rows)
+        rows.append([load.name, load.kind, drawn_text, fleet, start, status])
+    return table(["load", "kind", "drawn", "workers", "start", ""], rows)
 
 
 def _words(part: dict[str, object]) -> str:
@@ -84,8 +85,7 @@ def policies(results: PlacementResults) -> str:
     for load in results.simulated_loads():
         ours = results.shipped(load)
         rows.append([load.name, "FlowMesh", *_absolute(ours)])
-        compared = [c for c in results.compared(load) if has_defaults(load, c.member)]
-        rows += [_over_ours(load, c) for c in compared]
+        rows += [_over_ours(load, c) for c in results.compared(load, small_set(load))]
     return table(head, rows)
 
 
@@ -108,16 +108,16 @@ def one_for_all(results: PlacementResults) -> str:
     """Returns how each policy does that is chosen once, with default pools, for all loads.
 
     Nobody knows a load's best policy beforehand. Ratios are of a policy's medians over the shipped
-    policy's, and geometric means over the loads.
+    policy's, and geometric means over the loads. Beside the members are simple orders with the
+    shipped autoscaling.
     """
     found: dict[str, dict[str, Compared]] = {}
     loads = results.simulated_loads()
     for load in loads:
-        for compared in results.compared(load):
-            member = compared.member
-            if has_defaults(load, member) and BASELINES[member.baseline].is_elastic:
-                name = member.label.rpartition(", ")[0]  # without the load's classes of devices
-                found.setdefault(name, {})[load.name] = compared
+        members = (m for m in small_set(load) if BASELINES[m.baseline].is_elastic)
+        for compared in results.compared(load, (*members, *other_orders(load))):
+            name = compared.member.label.rpartition(", ")[0]  # without the classes of devices
+            found.setdefault(name, {})[load.name] = compared
     on_all = {name: by_load for name, by_load in found.items() if len(by_load) == len(loads)}
     rows = []
     for name, by_load in on_all.items():

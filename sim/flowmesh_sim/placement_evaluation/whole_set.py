@@ -5,12 +5,11 @@ from functools import partial
 
 from flowmesh_sim.paper.campaign import Campaign, Measure
 from flowmesh_sim.paper.measure import Figures
-from flowmesh_sim.paper.numbers import figure
 from flowmesh_sim.paper.plan import Cell
 from flowmesh_sim.placement_evaluation.early_stop import MemberLimits, limits_of
 from flowmesh_sim.placement_evaluation.loads import EvaluationLoad
 from flowmesh_sim.placement_evaluation.measure import measure
-from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE, Objective
+from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import reference_cells
 from flowmesh_sim.placement_evaluation.reference_set import (
     cell_of,
@@ -21,8 +20,7 @@ from flowmesh_sim.placement_evaluation.reference_set import (
 from flowmesh_sim.placement_evaluation.results import (
     Compared,
     PlacementResults,
-    best,
-    with_objective,
+    median_of,
 )
 from flowmesh_sim.scenario import Scenario
 
@@ -96,17 +94,13 @@ def _decided(
     compared = results.compared(load)
     whole = [c for c in compared if c.is_whole and c.results.keys() == set(seeds)]
     objectives = [OBJECTIVE.times(factor) for factor in FACTORS]
-    least = [min(_median(c, objective) for c in whole) for objective in objectives]
+    least = [min(median_of(c, objective) for c in whole) for objective in objectives]
     for one in compared:
         given = {seed: one.results.get(seed, NOTHING) for seed in seeds}
         at_best = Compared(one.member, given, one.shipped)
         found = zip(objectives, least, strict=True)
-        if not at_best.is_better and all(_median(at_best, j) > known for j, known in found):
+        if not at_best.is_better and all(median_of(at_best, j) > known for j, known in found):
             yield one.member.label
-
-
-def _median(compared: Compared, objective: Objective) -> float:
-    return figure(with_objective(compared.results, objective), "j").median
 
 
 def _undecided(results: PlacementResults, seeds: tuple[int, ...]) -> list[Cell]:
@@ -114,7 +108,10 @@ def _undecided(results: PlacementResults, seeds: tuple[int, ...]) -> list[Cell]:
     found: dict[str, Cell] = {}
     for load in results.simulated_loads():
         compared = results.compared(load)
-        leading = [best(compared, OBJECTIVE.times(factor)) for factor in FACTORS]
+        leading = [
+            min(compared, key=partial(median_of, objective=OBJECTIVE.times(factor)))
+            for factor in FACTORS
+        ]
         for one in (*leading, *(c for c in compared if c.is_better)):
             if not one.is_whole:
                 found[f"{load.name} {one.member.label}"] = cell_of(load, one.member, seeds)

@@ -129,6 +129,17 @@ def test_work_that_a_pool_at_its_maximum_cannot_take_in_time_counts_in_the_next_
     assert (found["cheap"].actions, found["dear"].actions) == (0, 1)
 
 
+def test_a_pool_that_can_still_grow_takes_more_however_long_its_work_runs():
+    cheap = pool("cheap", device_class="nvidia-4090", price_nanousd_per_hour=10**8, maximum=2)
+    dear = pool("dear", device_class="nvidia-4090", price_nanousd_per_hour=10**9)
+    pools = [replace(cheap, target_s=3_600.0), dear]
+    full = worker("w", lane(SQL, assigned=1, remaining_s=3_600.0), pool="cheap")
+    ready = [action("a", LLM, weights=UtilityWeights(0, 1, 0), work=WorkSize(tokens_out=9.0))]
+    hasty = [asked(SQL, weights=UtilityWeights(1, 0, 0))]
+    found = backlog_of(snapshot([full], ready, [LLM, SQL]), CostModel(), pools, hasty)
+    assert (found["cheap"].actions, found["dear"].actions) == (1, 0)
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(0, 60))
 def test_every_ready_action_that_some_pool_can_run_counts_in_exactly_one(seed, actions):
@@ -150,6 +161,9 @@ def test_deadlines_raise_the_number_of_workers():
     assert pressed.deadline_workers > 1
     wanted = PoolSizer(target_s=1e6).sizes(pools[0], pressed, 0, NOW_S).workers
     assert wanted == pressed.deadline_workers
+    one = [structs.replace(ready[0], deadline_s=NOW_S + 1.0)]
+    too_late = backlog_of(snapshot([], one, [SQL]), CostModel(), pools)["p"]
+    assert too_late.deadline_workers == 1, "more workers do not end one action sooner"
 
 
 @pytest.mark.parametrize(
@@ -158,12 +172,31 @@ def test_deadlines_raise_the_number_of_workers():
         (Backlog(), 0, 0),
         (Backlog(ready_s=1.0, actions=1), 0, 1),
         (Backlog(ready_s=300.0, actions=9), 1, 5),
-        (Backlog(ready_s=1e9, actions=9), 1, 10),
+        (Backlog(ready_s=1e9, actions=9), 1, 9),
+        (Backlog(ready_s=1e9, actions=9, busy=1), 1, 10),
+        (Backlog(ready_s=1e9, actions=1), 0, 1),
+        (Backlog(ready_s=1e9, elsewhere=3), 0, 3),
         (Backlog(running_s=1.0, busy=4), 4, 4),
     ],
 )
 def test_the_number_of_workers_follows_the_seconds_of_work(backlog, current, wanted):
     assert PoolSizer(target_s=60.0).sizes(pool("p"), backlog, current, NOW_S).workers == wanted
+
+
+def test_no_worker_pays_that_no_action_could_use():
+    growing = pool("p", price_nanousd_per_hour=1)
+    for actions in range(4):
+        work = Backlog(ready_s=36_000.0, waiting_nanousd_per_hour=1e12, actions=actions, busy=1)
+        assert PoolSizer(target_s=1e6).sizes(growing, work, 1, NOW_S).workers == 1 + actions
+
+
+def test_work_that_runs_in_another_pool_counts_as_actions_of_its_preferred_one():
+    info, shape = model_of("m", 16), {"memory_mib": 48_000, "device_class": "nvidia-4090"}
+    pools = [pool("a", price_nanousd_per_hour=10**11, **shape), pool("b", **shape)]
+    there = worker("w", lane(info, assigned=3, remaining_s=1.0), pool="a", **shape)
+    prefers = worker("v", lane(info), pool="b", **shape)
+    found = backlog_of(snapshot([there, prefers], [], [info]), CostModel(), pools, [asked(info)])
+    assert (found["b"].elsewhere, found["b"].actions, found["a"].elsewhere) == (3, 0, 0)
 
 
 def test_a_pool_grows_at_once_and_shrinks_only_after_its_stabilization_window():
@@ -173,6 +206,12 @@ def test_a_pool_grows_at_once_and_shrinks_only_after_its_stabilization_window():
     assert hysteresis.sizes(pool("p"), none, 5, 10.0).workers == 5
     assert hysteresis.sizes(pool("p"), none, 5, 119.0).workers == 5
     assert hysteresis.sizes(pool("p"), none, 5, 121.0).workers == 0
+
+
+def test_a_lowered_maximum_holds_at_once():
+    sizer, busy = PoolSizer(stabilization_s=120.0), Backlog(running_s=600.0, busy=10)
+    assert sizer.sizes(pool("p", maximum=10), busy, 10, 0.0).workers == 10
+    assert sizer.sizes(pool("p", maximum=5), busy, 10, 1.0).workers == 5
 
 
 def test_an_intermittent_load_does_not_make_the_pool_flap():
@@ -239,7 +278,7 @@ def test_engines_that_open_steps_need_start_their_workers():
     pools = [pool("p", device_class="nvidia-4090", memory_mib=48_000)]
     warm = [asked(model_of("a", 16), since_s=0.0), asked(model_of("b", 40), since_s=10.0)]
     found = backlog_of(snapshot([], [], []), CostModel(), pools, warm)["p"]
-    assert (found.warm, found.foreseen) == (2, 1)
+    assert (found.warm, found.for_open_steps) == (2, 1)
     assert PoolSizer().sizes(pools[0], found, 0, NOW_S).workers == 1
 
 
@@ -294,6 +333,21 @@ def test_a_pool_without_a_price_does_not_keep_its_workers_for_ever():
         assert found.warm == workers
 
 
+def test_a_pool_without_a_price_grows_as_one_of_a_dollar_an_hour():
+    one = replace(asked(model_of("m", 16)), gap_s=2.0, since_s=1.0, per_s=0.05)
+    found = [
+        backlog_of(snapshot([], [], []), CostModel(), [free_or_not], [one])["p"].steady
+        for free_or_not in (
+            pool("p", memory_mib=48_000, maximum=50, price_nanousd_per_hour=price)
+            for price in (0, 10**9)
+        )
+    ]
+    assert found[0] == found[1] < 50
+    work = Backlog(ready_s=3_600.0, waiting_nanousd_per_hour=2e9)
+    free, dollar = (pool("p", maximum=50, price_nanousd_per_hour=price) for price in (0, 10**9))
+    assert work.workers_that_pay(free, 50) == work.workers_that_pay(dollar, 50) < 50
+
+
 def test_a_worker_is_kept_for_the_sum_of_its_engines():
     dear = pool("p", memory_mib=48_000, price_nanousd_per_hour=3 * 10**9)
     each = [asked(model_of(name, 4), gap_s=200.0) for name in "abcd"]
@@ -346,7 +400,7 @@ def test_a_rarely_used_engine_is_kept_loaded_where_memory_is_cheap():
     for gap_s, home in ((1.0, "compute"), (1e6, "memory")):
         one = asked(model_of("m", 16), gap_s=gap_s, weights=UtilityWeights(0, 1, 0), tokens=1e6)
         found = signal_of(snapshot([], [], []), CostModel(), pools, [one])
-        assert set(found.homes.values()) == {home}
+        assert set(found.preferred.values()) == {home}
 
 
 def test_engines_beyond_the_capacity_of_a_pool_at_its_maximum_prefer_the_next_pool():
@@ -430,6 +484,11 @@ def test_a_namespace_of_few_workers_makes_a_pool_no_larger_than_it_may_use():
     assert size_with([*many("a", "a"), *many("b", "b")], most) == 5
     assert size_with([*many("a", "a"), *many("c")], most) == alone + 2
     assert size_with(many("a", "a", "b"), most) == alone, "it counts for none of them"
+
+
+def test_the_recent_rates_make_a_pool_no_larger_for_a_namespace_of_few_workers():
+    bounded = Backlog(ready_s=1e5, actions=50, steady=8, unbounded=Backlog(), bounded={"a": 2})
+    assert PoolSizer().sizes(pool("p"), bounded, 0, NOW_S).workers == 2
 
 
 def test_a_pool_grows_until_a_namespace_uses_all_the_workers_that_it_may():

@@ -84,6 +84,15 @@ class Demand:
         return order[0]
 
 
+def test_pools_that_cost_nothing_more_do_not_flap():
+    """A move costs a worker's time there, also where that is paid for in any case."""
+    given = Demand({"fast": 0.0, "cheap": 0.0})
+    for n in range(100):
+        wait, other = (1.0, 1.02) if n % 2 else (1.02, 1.0)
+        given.after(10.0, fast=wait, cheap=other)
+    assert given.relocation.moves == 0
+
+
 def demand(**changes) -> Demand:
     return Demand({"fast": 2.0, "cheap": 0.5}, **changes)
 
@@ -283,7 +292,7 @@ def signals(per_s: float, weights: UtilityWeights = ALIKE, rooms=(H100, RTX), in
 
 
 def homes(*args, **changes):
-    return tuple(set(signal.homes.values()) for signal in signals(*args, **changes))
+    return tuple(set(signal.preferred.values()) for signal in signals(*args, **changes))
 
 
 RARE, OFTEN = 1 / 300, 2.0
@@ -305,7 +314,7 @@ def test_an_expensive_pool_is_preferred_if_its_worker_is_paid_for_in_any_case():
     for kept, home in ((dear, "rtx"), (replace(dear, minimum=1), "h100")):
         warm = [asked(BIG, RARE)]
         signal = signal_of(snapshot([], [], []), CostModel(), (kept, RTX), warm)
-        assert set(signal.homes.values()) == {home}
+        assert set(signal.preferred.values()) == {home}
 
 
 def test_demand_that_prefers_seconds_stays():
@@ -325,7 +334,7 @@ def test_only_workers_with_engines_in_demand_are_retained_in_a_pool_being_given_
         view = replace(snapshot([hot, goes, idle], [], []), now_s=now_s)
         warm = [asked(BIG, RARE), asked(SMALL, RARE)]
         signal = signal_of(view, CostModel(), (H100, RTX), warm, relocation)
-    assert set(signal.homes.values()) == {"rtx"}
+    assert set(signal.preferred.values()) == {"rtx"}
     assert signal.backlogs["h100"].warm == 1
 
 
@@ -372,4 +381,4 @@ def test_a_model_without_recent_demand_does_not_affect_the_choice():
         hot = worker("w", lane(SMALL), pool="h100", memory_mib=80_000)
         view = replace(snapshot([hot], [], []), now_s=now_s)
         signal = signal_of(view, CostModel(), (H100, RTX), [asked(SMALL, RARE), huge], relocation)
-    assert signal.homes[SMALL.signature] == "rtx"
+    assert signal.preferred[SMALL.signature] == "rtx"

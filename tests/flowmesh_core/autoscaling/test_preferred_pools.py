@@ -47,7 +47,7 @@ def asked(info, weights: UtilityWeights = FAST, *, gap_s: float = 60.0) -> Signa
 
 def homes(warm, *workers, pools=(H100, RTX), ready=(), infos=()):
     found = signal_of(snapshot(list(workers), list(ready), list(infos)), CostModel(), pools, warm)
-    return {s.rstrip("0"): p for s, p in found.homes.items()}, found
+    return {s.rstrip("0"): p for s, p in found.preferred.items()}, found
 
 
 @pytest.mark.parametrize(("weights", "home"), [(FAST, "h100"), (CHEAP, "rtx")])
@@ -101,6 +101,15 @@ def test_every_engine_is_prewarmed_on_one_worker_of_its_preferred_pool_with_free
     assert prewarm_plan([a, b], warm, home) == {"b": (digest("y"),), "a": (digest("x"),)}
     has = worker("a", lane(other), pool="rtx", memory_mib=24_000)
     assert prewarm_plan([has, b], warm, home) == {"a": (digest("y"),), "b": (digest("x"),)}
+
+
+def test_memory_that_replicas_of_services_reserve_is_not_free_for_engines():
+    info, home = model("m"), {digest("m"): "h100"}
+    full = replace(idle("z"), replicas=1, replica_memory_mib=79_000)
+    assert prewarm_plan([idle("a"), full], [asked(info)], home).keys() == {"a"}
+    assert prewarm_plan([full], [asked(info)], home) == {}
+    serves = replace(full, instances=idle("z", lane(info, pinned=True)).instances)
+    assert prewarm_plan([idle("a"), serves], [asked(info)], home) == {}, "a service has it loaded"
 
 
 def shared(info, assigned: int, name: str = "a"):

@@ -106,7 +106,7 @@ def test_a_pool_of_spot_workers_that_has_none_yet_counts_the_same() -> None:
         return TemplateWorker(pool, rate, rate, 30.0, 30.0, 30.0, 0.0, 0, 0)
 
     demand, spot = (template(w.shape) for w in pair(1.0))
-    for estimate in (TemplateWorker.estimate, TemplateWorker.at_home):
+    for estimate in (TemplateWorker.estimate, TemplateWorker.with_instance):
         safe, risky = estimate(demand, work), estimate(spot, work)
         assert (safe.loss_s, safe.loss_nanousd) == (0.0, 0)
         busy_s = risky.start_s + risky.run_s

@@ -74,7 +74,7 @@ def _in_step(line: str) -> list[str]:
         ("inputs: [a]", "6: spec.inputs: expected a mapping, got a list"),
         (
             "weights: {alpha: 1, beta: 2}",
-            "6: spec.weights.gamma: is required: weight of data that are already near",
+            "6: spec.weights.gamma: is required: weight of input locality",
         ),
         (
             "weights: {alpha: -1, beta: 2, gamma: 0}",

@@ -1,6 +1,7 @@
 """The reference set, the objective and the rules: each rule can be missed."""
 
 from collections import defaultdict
+from dataclasses import replace
 from math import nan
 from pathlib import Path
 
@@ -185,12 +186,23 @@ def test_the_reference_set_has_every_baseline_keep_alive_and_subset() -> None:
     signals = {m.signal for m in elastic}
     assert baselines >= {"fifo", "fifo-sharing", "static-routing", "random-placement"}
     assert len(elastic) == len(baselines) * len(signals) * len(KEEP_ALIVES_S) * 7
-    assert [m.devices for m in members if m.baseline == "always-on"] == [
-        ("h100-nvl",),
-        ("4090-48",),
-        ("4090",),
-    ]
+    always_on = [(m.machines, *m.devices) for m in members if m.baseline == "always-on"]
+    classes = ("h100-nvl", "4090-48", "4090")
+    assert always_on == [(number, device) for device in classes for number in (1, 2)]
     assert set(small_set(LOAD)) <= set(members)
+
+
+def test_machines_of_a_class_are_always_on_up_to_what_the_fleet_has() -> None:
+    load = replace(LOAD, workers=33)
+    machines = [m.machines for m in reference_set(load) if m.devices == ("4090",)][-5:]
+    assert machines == [1, 2, 4, 8, 11]
+
+
+def test_slices_grow_with_the_fleet_where_weak_scaling_is_measured() -> None:
+    for cell in scaling_cells(SEEDS):
+        (load,) = cell.scenario.load
+        grows = cell.workers if cell.variant == "weak" else 8
+        assert load.variants == (12 * grows if cell.variant == "weak" else 100)
 
 
 def test_every_member_is_a_scenario_with_its_devices() -> None:
@@ -199,7 +211,8 @@ def test_every_member_is_a_scenario_with_its_devices() -> None:
             scenario = cell_of(load, member, SEEDS).scenario
             assert tuple(pool.device for pool in scenario.pools) == member.devices
             most = sum(pool.maximum for pool in scenario.pools)
-            assert most == (1 if member.baseline == "always-on" else most)
+            assert most == (member.machines if member.baseline == "always-on" else most)
+            assert {pool.start for pool in scenario.pools} == {load.start}
     assert all(cell.scenario for cell in (*scaling_cells(SEEDS), *figure_5_cells(SEEDS)))
 
 

@@ -84,6 +84,18 @@ def test_an_autoscaler_counts_a_step_in_the_cheapest_pool_that_can_run_it(
     assert devices == rented
 
 
+def test_an_autoscaler_counts_what_a_full_pool_cannot_take_in_the_next_one() -> None:
+    rented = {}
+    for runs in (4, 200):
+        load = {"shapes": ["a-vote"], "runs": runs, "arrivals": {"kind": "at-once"}}
+        changed = with_baseline(document(**load), "fifo", signal="hpa")
+        simulation = Simulation(scenario_of(changed), seed=3)
+        assert simulation.run().succeeded == runs
+        rented[runs] = {p.spec.device for p in simulation.provisioner.pools if p.waited_s}
+    assert len(rented[4]) == 1
+    assert len(rented[200]) > 1
+
+
 def test_fifo_shares_results_only_where_it_says_so() -> None:
     equal = {"variants": 1, "runs": 3, "arrivals": {"kind": "at-once"}}
     assert sum(simulated("fifo", **equal)[1].hits.values()) == 0

@@ -97,8 +97,9 @@ class HpaSignal:
     """A HorizontalPodAutoscaler for each pool.
 
     The metric of a pool is the number of its ready and running actions. A ready action is counted
-    in the cheapest pool whose workers meet its hard constraints (of equals, the first by name), a
-    running one where it runs. The window is the pool's ``keep_alive_s``. Nothing is prewarmed.
+    in the cheapest pool whose workers meet its hard constraints (of equals, the first by name) and
+    that has not as many as all workers it may have should have; a running one where it runs. The
+    window is the pool's ``keep_alive_s``. Nothing is prewarmed.
 
     In its favour: where a pool shrinks, idle workers leave, and busy ones stay until they are idle;
     a Deployment would stop some of the busy ones, whose work is lost after the grace period.
@@ -140,15 +141,17 @@ def _actions(seen: Snapshot, pools: Sequence[ScaledPool]) -> Mapping[str, int]:
     for worker in seen.workers:
         found[worker.shape.pool] += sum(i.assigned for i in worker.instances.values())
     by_price = sorted(pools, key=lambda p: (p.shape.price_nanousd_per_hour, p.name))
-    cheapest: dict[Digest, str | None] = {}
+    able_of: dict[Digest, list[ScaledPool]] = {}
     for action in seen.ready:
         if action.not_before_s > seen.now_s:
             continue
-        if action.signature not in cheapest:
+        if action.signature not in able_of:
             requirement = seen.signatures[action.signature].requirement
-            able = [p.name for p in by_price if p.maximum and unmet(requirement, p.shape) is None]
-            cheapest[action.signature] = able[0] if able else None
-        name = cheapest[action.signature]
-        if name is not None:
-            found[name] += 1
+            able_of[action.signature] = [
+                p for p in by_price if p.maximum and unmet(requirement, p.shape) is None
+            ]
+        able = able_of[action.signature]
+        room = (p for p in able if found[p.name] < TARGET_ACTIONS * p.maximum)
+        if able:
+            found[next(room, able[0]).name] += 1
     return found
