@@ -11,7 +11,7 @@ StateDirOption = Annotated[
     Path | None,
     typer.Option(
         "--state-dir",
-        help="State folder of the fabric: store, owner, worker caches.",
+        help="State folder of the fabric, with its store and the caches of its workers.",
         envvar="FLOWMESH_STATE_DIR",
         show_default=".flowmesh",
         rich_help_panel=WHERE_PANEL,
@@ -38,6 +38,6 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="PARAM=VALUE",
-        help="Set a parameter of spec.params, by its type. Repeatable.",
+        help="Set a parameter of spec.params; its type decides how VALUE is read. Repeatable.",
     ),
 ]

@@ -212,7 +212,7 @@ def _unbounded(schema: Mapping[str, Any]) -> str:
         if isinstance(part, Mapping):
             found.update(part)
             if isinstance(part.get(_DIALECT), str):
-                return f"{_DIALECT} stands only at the top"
+                return f"{_DIALECT} is allowed only at the top level"
             inside.extend(part.values())
         elif isinstance(part, list):
             inside.extend(part)

@@ -139,7 +139,7 @@ class _Reader:
             return self._alias(event, keys)
         mark = SourcePosition(event.start_mark.line + 1, event.start_mark.column + 1)
         if event.tag is not None and event.tag != _STRING_TAG:
-            self._report(keys, f"tag {event.tag} is not read; leave it out", event.start_mark)
+            self._report(keys, f"tag {event.tag} is not supported; leave it out", event.start_mark)
         if event.anchor is not None:
             self._open.add(event.anchor)
         value: Any
@@ -158,14 +158,14 @@ class _Reader:
 
     def _refuse_growth(self, event: Any, keys: tuple[Key, ...]) -> None:
         if len(keys) > MAX_NESTING:
-            what = "nested too deeply"
+            what = "is nested too deeply"
         elif self._values > MAX_VALUES:
-            what = "of too many values"
+            what = f"has too many values: more than {MAX_VALUES:,}, aliases written out"
         elif self._characters > MAX_CHARACTERS:
-            what = "of too many characters"
+            what = f"has too many characters: more than {MAX_CHARACTERS:,}, aliases written out"
         else:
             return
-        self._report(keys, f"the file is {what}", event.start_mark)
+        self._report(keys, f"the file {what}", event.start_mark)
         raise _StopReadingError
 
     def _alias(self, event: Any, keys: tuple[Key, ...]) -> tuple[Any, SourcePosition]:
@@ -198,7 +198,7 @@ class _Reader:
         units = text.encode("utf-16-le", "surrogatepass")
         whole = units.decode("utf-16-le", "replace")
         if whole.encode("utf-16-le") != units:
-            what = "half a character, such as \\ud800, without the other half"
+            what = "one half of a surrogate pair, such as \\ud800, without the other"
             self._report(keys, f"the text has {what}; remove it", event.start_mark)
         return whole
 

@@ -76,7 +76,7 @@ def too_many_unknown_tokens() -> OpenAiError:
 def caller_not_reviewed() -> OpenAiError:
     """Returns the error of a token that cannot be reviewed now."""
     return OpenAiError(
-        "The control plane does not answer who you are. Try again later.",
+        "The control plane does not answer, so your token cannot be checked. Try again later.",
         type=_SERVER_ERROR,
         code="caller_not_reviewed",
         status=503,
@@ -96,9 +96,9 @@ def unknown_model(model: str) -> OpenAiError:
 def unknown_adapter(model: str, name: str, adapters: Collection[str]) -> OpenAiError:
     """Returns the error of an adapter that the service does not have."""
     listed = ", ".join(adapted_model(model, one) for one in adapters)
-    has = f"the service has {listed}" if adapters else "the service has none"
+    has = f"expected {listed}, or" if adapters else "the service has none, expected"
     return OpenAiError(
-        f"The model '{model}' has no adapter '{name[:80]}': {has}, and '{model}' without one.",
+        f"The model '{model}' has no adapter '{name[:80]}': {has} '{model}' for no adapter.",
         param="model",
         code="model_not_found",
         status=404,
@@ -212,9 +212,12 @@ def admission_refused(why: str) -> OpenAiError:
         why: the verdict.
     """
     text, code = {
-        "service-full": ("it has as many requests in flight as it takes", "rate_limit_exceeded"),
-        "tenant-share": ("your namespace has its share of its places", "rate_limit_exceeded"),
-        "too-late": ("its reply could not be in time", "overloaded"),
+        "service-full": ("it is at its limit of requests in flight", "rate_limit_exceeded"),
+        "tenant-share": (
+            "your namespace has its full share of requests in flight",
+            "rate_limit_exceeded",
+        ),
+        "too-late": ("the reply would come too late", "overloaded"),
     }[why]
     return OpenAiError(
         f"The service is busy: {text}. Try again later.", type="requests", code=code, status=429
@@ -243,7 +246,7 @@ def too_many_requests(what: str, limit: int) -> OpenAiError:
 def replicas_full() -> OpenAiError:
     """Returns the error where a service has as many requests as it takes."""
     return OpenAiError(
-        "The model is overloaded: it has as many requests as it takes. Try again later.",
+        "The model is overloaded: it is at its limit of requests. Try again later.",
         type="requests",
         code="overloaded",
         status=429,
@@ -324,7 +327,7 @@ def reply_impossible(problem: FlowMeshError) -> OpenAiError:
 def answer_no_text(field: str) -> OpenAiError:
     """Returns the error of a reply whose answer to a chat has another type."""
     return OpenAiError(
-        f"The reply cannot be made: the value of reply.{field} is not a text.",
+        f"The reply cannot be made: the value of reply.{field} is not a string.",
         type=_SERVER_ERROR,
         code="reply",
         status=500,

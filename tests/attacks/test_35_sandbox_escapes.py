@@ -1,5 +1,5 @@
 """Attacker: T4, user code.
-Action: 20 ways out of the sandbox: files, network, processes, kernel interfaces, inherited handles.
+Action: 22 ways out of the sandbox: files, network, processes, kernel interfaces, inherited handles.
 Must not happen: any of them succeeds; the same process still computes and writes its own files.
 """
 

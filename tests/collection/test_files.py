@@ -18,23 +18,23 @@ from flowmesh_cli.workflows.selection import WorkflowSelection
 RUNS = {*CASES, *MODEL_CASES, *TRAINING_CASES}
 VALIDATES = {"data_retrieval", "data_retrieval_agent", "serve_vllm_qwen"}
 SEARCH = (
-    "'search' is not allowed; use any of 'calculator', 'sql', 'retrieve', 'python', 'http'; for a"
-    " search of the web ask a search API with http.request in a step before"
+    "'search' is not allowed; use any of 'calculator', 'sql', 'retrieve', 'python', 'http'; to"
+    " search the web, call a search API with http.request in a step before this one"
 )
 MEDIA = "models here read and write text alone; add an engine of your own (docs/engines.md)"
 CONTAINER = "no engine 'container.run': no step runs a container image; use code.python"
 SHELL = "no engine 'ssh.shell': a step has no shell for a person"
 DEVICES = "runs on one device; leave it out"
 N8N = "an export of n8n, and FlowMesh imports none: write each node that works on rows as a step"
-PICTURE = "content part image_url: models read text alone here"
+PICTURE = "content part image_url: models here read only text"
 MISSING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
         ("agent_query_search", "agent_paper_collector", "agent_static_list", "agent_dataset_batch"),
         (SEARCH,),
     ),
-    "data_profiling": ("no engine 'sql.query': no engine asks a database; export its rows",),
+    "data_profiling": ("no engine 'sql.query': no engine queries a database; export its rows",),
     "data_retrieval_then_inference": (
-        "postgres:// is not imported from; use s3://, https:// or hf://",
+        "cannot import from postgres://; use s3://, https:// or hf://",
     ),
     "diffusion_text2image": (f"no engine 'image.generate': {MEDIA}",),
     "diffusion_to_vlm": (f"no engine 'image.generate': {MEDIA}", PICTURE),
@@ -53,7 +53,8 @@ MISSING: dict[str, tuple[str, ...]] = {
         f"train.sft {DEVICES}",
     ),
     "ppo_training_llama_1b": (
-        "no parameter 'target_kl'; PPO does not stop at a distance; kl_coef holds the policy near",
+        "no parameter 'target_kl'; target_kl is not offered; kl_coef keeps the policy near the"
+        " model",
     ),
     "ppo_training_ministral": (
         "no parameter 'early_stopping'; training does not stop early; set its length",

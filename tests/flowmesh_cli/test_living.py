@@ -37,7 +37,7 @@ def test_a_second_run_joins_the_first_which_serves_until_both_have_ended(folder:
     with started("run", short, cwd=folder) as first:
         first.until("rest running")
         with started("run", long, "--workers", "4", cwd=folder) as second:
-            second.until("--workers 4: without effect")
+            second.until("--workers 4: ignored")
             second.until("rest running")
             answer("cancel", "short", cwd=folder)
             first.until("serving until the runs that joined have ended")

@@ -62,4 +62,4 @@ def test_a_weight_for_an_unknown_tenant_is_reported() -> None:
 def test_options_that_a_running_fabric_ignores_are_named() -> None:
     assert LocalOptions("run", workers=1).unused_text() == ""
     given = LocalOptions("run", workers=4, weights={"team-a": 2.0})
-    assert given.unused_text().startswith("--workers 4, --weight: without effect")
+    assert given.unused_text().startswith("--workers 4, --weight: ignored")

@@ -58,7 +58,7 @@ WRONG_TEXTS = {
             f"{b}: &{b} [{','.join([f'*{a}'] * 9)}]\n"
             for a, b in zip("abcdefg", "bcdefgh", strict=True)
         ),
-        "the file is of too many values",
+        "the file has too many values",
     ),
     "tag": ("kind: !!python/object/apply:os.system ['true']\n", ":1:7: kind: tag"),
     "policy": (

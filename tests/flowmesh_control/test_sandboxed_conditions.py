@@ -59,7 +59,7 @@ async def test_results_equal_those_of_an_in_process_evaluation(
     found = (await evaluator.evaluate(null)).failure
     assert found is not None
     assert found == verdict_of(null).failure
-    assert "mean is null: 12 of 12 answers held no verdict" in found.message
+    assert "mean is null: 12 of 12 answers contained no verdict" in found.message
     assert evaluator.process.started == 1, "no condition ended the child"
 
 

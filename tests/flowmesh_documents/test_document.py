@@ -139,5 +139,5 @@ def test_halves_of_a_character_are_read_as_json_writes_them() -> None:
 def test_half_a_character_is_refused_with_its_line() -> None:
     (document,), problems = parse_documents('a: 1\nb:\n- "x\\ud800"\n"\\ude00": 1\n')
     assert [(p.path, p.line, p.column) for p in problems] == [("b[0]", 3, 3), ("", 4, 1)]
-    assert "half a character" in problems[0].message
+    assert "one half of a surrogate pair" in problems[0].message
     assert document.value == {"a": 1, "b": ["x\ufffd"], "\ufffd": 1}

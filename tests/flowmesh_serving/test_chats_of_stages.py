@@ -191,7 +191,7 @@ async def test_an_answer_that_is_no_text_is_an_error(tmp_path: Path) -> None:
     async with served(tmp_path) as (stack, hub), stack.client as client:
         asking = asked(client)
         reply(hub, await hub._next(RunStages), text={"a": 1})
-        with pytest.raises(openai.InternalServerError, match=r"reply\.text is not a text"):
+        with pytest.raises(openai.InternalServerError, match=r"reply\.text is not a string"):
             await asking
 
 

@@ -314,7 +314,7 @@ async def test_a_request_that_cannot_be_in_time_is_refused_by_the_measured_profi
         found = await together(*(stack.ask({"q": "x"}) for _ in range(12)))
         refused = [body["error"] for status, body in found if status == 429]
         assert refused
-        assert all("could not be in time" in error["message"] for error in refused)
+        assert all("would come too late" in error["message"] for error in refused)
         assert (await stack.ask({"q": "x"}))[0] == 200
 
 

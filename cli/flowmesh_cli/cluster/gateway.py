@@ -76,7 +76,7 @@ class ClusterGateway(ApiClient):
     def _unavailable(self, why: str) -> FabricUnavailableError:
         remedy = (
             f"`kubectl get pods -n {self._system_namespace} -L flowmesh.dev/leader` shows the "
-            "operator; --system-namespace sets its namespace, --ca the gateway's authority"
+            "operator; --system-namespace sets its namespace, --ca its CA certificate"
         )
         return FabricUnavailableError(self.url, why, remedy=remedy)
 

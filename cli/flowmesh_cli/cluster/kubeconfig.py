@@ -114,8 +114,8 @@ class Kubeconfig:
             f"context {self.context!r} signs in with {signs}: the gateway accepts only tokens",
             ExitCode.USAGE,
             where=self.file,
-            remedy=f"{TOKEN_VARIABLE}=$(kubectl create token NAME -n NAMESPACE --audience flowmesh)"
-            " of a service account that has your rights",
+            remedy=f"create a token of a service account that has your rights: {TOKEN_VARIABLE}="
+            "$(kubectl create token NAME -n NAMESPACE --audience flowmesh)",
         )
 
     def _choose(self, found: Any) -> None:

@@ -32,7 +32,7 @@ def trusted(place: Target) -> ssl.SSLContext:
             f"no certificates can be read: {e}",
             ExitCode.USAGE,
             where=f"--ca {place.ca}",
-            remedy="give a PEM file with the authority of the gateway's certificate",
+            remedy="give a PEM file with the CA certificate of the gateway",
         ) from e
 
 

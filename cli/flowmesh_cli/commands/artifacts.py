@@ -54,7 +54,7 @@ def lineage(
     ] = False,
     all_runs: Annotated[
         bool,
-        typer.Option("--all-runs", help="Also show how other runs made equal bytes."),
+        typer.Option("--all-runs", help="Also show other runs that made the same bytes."),
     ] = False,
     place: Target = HERE,
     json: JsonOption = False,
@@ -99,7 +99,7 @@ def revoke(
 ) -> None:
     """Revoke an artifact: delete it and all that was made from it.
 
-    It concerns one namespace. Administrators may revoke in all.
+    It is revoked in one namespace; administrators may revoke it in all.
     """
     from flowmesh_cli.verbs.revoke import revoke_artifact  # noqa: PLC0415
 
@@ -129,7 +129,10 @@ def audit(
         bool, typer.Option("--list", help="List the audits and what is in quarantine.")
     ] = False,
     release: Annotated[
-        str, typer.Option("--release", metavar="CLASS", help="End this quarantine.")
+        str,
+        typer.Option(
+            "--release", metavar="CLASS", help="End the quarantine of this signature class."
+        ),
     ] = "",
     workers: WorkersOption = 1,
     price_usd_per_hour: PriceOption = None,
@@ -195,7 +198,7 @@ def bill(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show what namespaces paid, by day in UTC, in all, or by run."""
+    """Show what namespaces paid, by day in UTC, in total, or by run."""
     from flowmesh_cli.verbs.bill import Period, show_bill  # noqa: PLC0415
 
     show_bill(Period(since=since, until=until), by=by, place=place, as_json=json)
@@ -206,7 +209,7 @@ def openlineage(
     out: OutOption = None,
     place: Target = HERE,
     json: Annotated[
-        bool, typer.Option("--json", help="Print errors as JSON too. Events always are.")
+        bool, typer.Option("--json", help="Print errors as JSON. Events are JSON in any case.")
     ] = False,
 ) -> None:
     """Write a run as OpenLineage events, one JSON document a line."""

@@ -42,8 +42,8 @@ def why(
 ) -> None:
     """Show why a step is waiting, and what it ran or reused.
 
-    With the id of a request to `fmesh serve`, as the header X-Flowmesh-Request says it, show where
-    the request's time went.
+    With the id of a request to `fmesh serve` (the header X-Flowmesh-Request of its response), show
+    where the request's time went.
     """
     from flowmesh_cli.verbs.why import show_why  # noqa: PLC0415
     from flowmesh_cli.verbs.why_request import is_request, show_request  # noqa: PLC0415
@@ -71,7 +71,9 @@ def explain(
 
 def receipt(
     run: RunArgument = "",
-    all_: Annotated[bool, typer.Option("--all", help="Show every run and the accounts.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Show every run and the fabric's account.")
+    ] = False,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
@@ -114,7 +116,9 @@ def outputs(
     ] = "",
     partial: Annotated[
         bool,
-        typer.Option("--partial", help="Download what is published, whether the run ended or not."),
+        typer.Option(
+            "--partial", help="Download the outputs that are published, even if others are missing."
+        ),
     ] = False,
     place: Target = HERE,
     json: JsonOption = False,
@@ -139,10 +143,12 @@ def outputs(
 def sql(
     query: Annotated[
         str,
-        typer.Argument(help="A SELECT. Each data set among the outputs is a table of its name."),
+        typer.Argument(
+            help="A SELECT statement. Each data set among the outputs is a table named after it."
+        ),
     ],
     run: RunOption = "",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows to show.")] = 40,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Most rows to show.")] = 40,
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:

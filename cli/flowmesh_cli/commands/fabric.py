@@ -48,7 +48,7 @@ def quota(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show what a namespace may have, and what is left of it."""
+    """Show the quota of a namespace, and what is left of it."""
     from flowmesh_cli.verbs.quota import show_quota  # noqa: PLC0415
 
     show_quota(namespace=namespace, place=place, as_json=json)

@@ -11,7 +11,10 @@ from flowmesh_cli.errors import guarded
 from flowmesh_cli.options import JsonOption
 
 LoseResults = Annotated[
-    bool, typer.Option("--lose-results", help="Lose the results and runs sealed with the key.")
+    bool,
+    typer.Option(
+        "--lose-results", help="Give up the results and runs that are sealed with the key."
+    ),
 ]
 
 
@@ -71,7 +74,7 @@ def retire(
 def adopt(
     lose_results: LoseResults = False, place: Target = HERE, json: JsonOption = False
 ) -> None:
-    """Go on without a lost master key.
+    """Continue without a master key that is lost.
 
     The results and runs that it sealed are lost.
     """

@@ -227,7 +227,7 @@ def cancel(
 ) -> None:
     """Cancel a run.
 
-    Published results stay. Ask for confirmation on a terminal where no run is named.
+    Published results stay. Without RUN, cancel the latest run; on a terminal, ask first.
     """
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
@@ -241,7 +241,7 @@ def delete(
         typer.Option(
             "--older-than",
             metavar="DURATION",
-            help="Delete all runs of the namespace that ended longer ago, such as 30d.",
+            help="Delete all runs of the namespace that ended longer ago than this, such as 30d.",
         ),
     ] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
@@ -250,8 +250,8 @@ def delete(
 ) -> None:
     """Delete runs that have ended, with their logs and lineage.
 
-    Results that others use stay, and so does what the runs paid, in bills. On a cluster also delete
-    their FlowMeshWorkflow objects.
+    Results that others use stay, and bills still count what the runs paid. On a cluster, also
+    delete their FlowMeshWorkflow objects.
     """
     from flowmesh_cli.verbs.delete import delete_runs  # noqa: PLC0415
 
@@ -269,7 +269,7 @@ def amend(
         str | None, typer.Option(help="Time limit from the run's creation, such as 30m or 2h.")
     ] = None,
     suspend: Annotated[
-        bool | None, typer.Option("--suspend/--resume", help="Start nothing new, or continue.")
+        bool | None, typer.Option("--suspend/--resume", help="Start no further steps, or continue.")
     ] = None,
     place: Target = HERE,
     json: JsonOption = False,
@@ -301,10 +301,10 @@ def repin(
 
 
 def resume(run: RunArgument = "", place: Target = HERE, json: JsonOption = False) -> None:
-    """Continue a run that stopped the control plane.
+    """Continue a run that was suspended because it stopped the control plane.
 
-    It was suspended because the control plane stopped twice while it worked on this run. Needs the
-    rights of an administrator.
+    A run is suspended if the control plane stops twice while working on it. Needs the rights of an
+    administrator.
     """
     from flowmesh_cli.verbs.manage_runs import resume_run  # noqa: PLC0415
 

@@ -63,7 +63,7 @@ def show(
 def top(
     *,
     once: Annotated[
-        bool, typer.Option("--once", help="Print the table once, as without a terminal.")
+        bool, typer.Option("--once", help="Print the table once, as into a pipe.")
     ] = False,
     namespace: ServiceNamespace = "",
     place: Target = HERE,
@@ -110,9 +110,9 @@ def manifest(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Print the object of a file for kubectl apply, with its code.
+    """Print the FlowMeshService of a file for kubectl apply, with its code.
 
-    It is JSON also without --json. Inputs that are files here are uploaded with --cluster.
+    The output is JSON in any case. With --cluster, upload the inputs that are local files.
     """
     del json
     from flowmesh_cli.verbs.services import print_manifest  # noqa: PLC0415

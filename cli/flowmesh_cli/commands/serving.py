@@ -33,7 +33,8 @@ def serve(
         str, typer.Option("--dtype", help="Load the models in this dtype, e.g. float32.")
     ] = "",
     embeddings: Annotated[
-        bool, typer.Option("--embeddings", help="Answer embeddings, not chats and completions.")
+        bool,
+        typer.Option("--embeddings", help="Serve embeddings in place of chats and completions."),
     ] = False,
     tool_parser: Annotated[
         str, typer.Option("--tool-parser", help="Parser of the models' tool calls, by vLLM's name.")
@@ -70,17 +71,19 @@ def serve(
 def call(
     model: ModelArgument,
     text: Annotated[
-        str, typer.Argument(help="What to ask. A service with stages takes a request as JSON.")
+        str, typer.Argument(help="The prompt; for a service with stages, the request as JSON.")
     ],
     *,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 256,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Most tokens of the answer.")
+    ] = 256,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Temperature, 0 for the likeliest answer.")
+        float | None, typer.Option("--temperature", help="Sampling temperature; 0 is greedy.")
     ] = None,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Ask a served model, and print its answer as it comes."""
+    """Send a prompt to a served model, and print its answer as it arrives."""
     from flowmesh_cli.verbs.call import call as run  # noqa: PLC0415
 
     run(
@@ -97,12 +100,16 @@ def load(
     model: ModelArgument,
     *,
     rate: Annotated[float, typer.Option("--rate", min=0.01, help="Requests per second.")] = 1.0,
-    duration: Annotated[str, typer.Option("--for", help="How long, e.g. 60s or 5m.")] = "10s",
+    duration: Annotated[
+        str, typer.Option("--for", help="How long to send, e.g. 60s or 5m.")
+    ] = "10s",
     text: Annotated[
         str,
-        typer.Option("--text", help="What each request asks. A service with stages takes JSON."),
+        typer.Option("--text", help="The prompt of each request; for a service with stages, JSON."),
     ] = "Hello!",
-    max_tokens: Annotated[int, typer.Option("--max-tokens", min=1, help="Longest answer.")] = 16,
+    max_tokens: Annotated[
+        int, typer.Option("--max-tokens", min=1, help="Most tokens of the answer.")
+    ] = 16,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:

@@ -51,10 +51,10 @@ def trace(
     all_: Annotated[bool, typer.Option("--all", help="Include every run that has ended.")] = False,
     place: Target = HERE,
     json: Annotated[
-        bool, typer.Option("--json", help="Print errors as JSON too. A trace always is.")
+        bool, typer.Option("--json", help="Print errors as JSON. The trace is JSON in any case.")
     ] = False,
 ) -> None:
-    """Write what runs took and cost, for `fmesh replay`.
+    """Write a trace of what runs took and cost, for `fmesh replay`.
 
     The trace contains no names and no content.
     """

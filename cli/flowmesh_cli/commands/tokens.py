@@ -23,7 +23,9 @@ NamespaceOption = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Registers the commands."""
-    tokens = typer.Typer(no_args_is_help=True, help="Create, list or revoke keys of a service.")
+    tokens = typer.Typer(
+        no_args_is_help=True, help="Create, list or revoke tokens that may call one service."
+    )
     tokens.command("create")(guarded(placed(create)))
     tokens.command("list")(guarded(placed(list_tokens)))
     tokens.command("revoke")(guarded(placed(revoke)))
@@ -34,13 +36,13 @@ def create(
     service: Service,
     *,
     expires: Annotated[
-        str, typer.Option("--expires", help="How long it is valid, e.g. 30d, or never for no end.")
+        str, typer.Option("--expires", help="Time until the token expires, e.g. 30d, or never.")
     ] = "30d",
     namespace: NamespaceOption = "",
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Create a key for calls of one service, and show it this once."""
+    """Create a token for one service, and print it; it is not shown again."""
     from flowmesh_cli.verbs.tokens import create_token  # noqa: PLC0415
 
     create_token(service, expires=expires, namespace=namespace, place=place, as_json=json)
@@ -53,7 +55,7 @@ def list_tokens(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """List the keys of a service."""
+    """List the tokens of a service."""
     from flowmesh_cli.verbs.tokens import show_tokens  # noqa: PLC0415
 
     show_tokens(service, namespace=namespace, place=place, as_json=json)
@@ -61,13 +63,13 @@ def list_tokens(
 
 def revoke(
     service: Service,
-    token_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the key.")],
+    token_id: Annotated[str, typer.Argument(metavar="ID", help="Id of the token.")],
     *,
     namespace: NamespaceOption = "",
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Revoke a key of a service."""
+    """Revoke a token of a service."""
     from flowmesh_cli.verbs.tokens import revoke_token  # noqa: PLC0415
 
     revoke_token(service, token_id, namespace=namespace, place=place, as_json=json)

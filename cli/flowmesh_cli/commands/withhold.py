@@ -31,10 +31,12 @@ def withhold(
         ),
     ] = "",
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what is concerned, and change nothing.")
+        bool,
+        typer.Option("--dry-run", help="Show the results and runs concerned, and change nothing."),
     ] = False,
     rerun: Annotated[
-        bool, typer.Option("--rerun", help="Start the runs concerned again, paid by the fabric.")
+        bool,
+        typer.Option("--rerun", help="Start the runs concerned again; the fabric pays for them."),
     ] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Also delete the results.")] = False,
     release: Annotated[
@@ -69,9 +71,9 @@ def verify(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Read outputs of a run again, and all that they rest on.
+    """Check stored outputs of a run, and everything that they were made from.
 
-    Exits with 1 at the first blob, identity or record that does not hold.
+    Exit with 1 at the first blob, identity or record that is not valid.
     """
     from flowmesh_cli.verbs.verify import verify_outputs  # noqa: PLC0415
 

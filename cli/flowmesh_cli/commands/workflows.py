@@ -59,7 +59,7 @@ def plan(
         bool,
         typer.Option(
             "--resolve",
-            help="First resolve the inputs' addresses at hubs and buckets, and show bytes.",
+            help="First resolve inputs at hubs and buckets, and show the bytes to fetch.",
         ),
     ] = False,
     place: Target = HERE,

@@ -88,8 +88,8 @@ class ApiClient(ApiConnection):
             f"the answer is not what this version of fmesh expects: {error}",
             ExitCode.INTERNAL,
             where=request,
-            remedy="compare `fmesh --version` with the version of the control plane, and that "
-            f"{self.url} is one",
+            remedy="compare `fmesh --version` with the version of the control plane, and check "
+            f"that {self.url} is a control plane",
         )
 
     def lacking(self, version: str) -> Exception:
@@ -98,7 +98,7 @@ class ApiClient(ApiConnection):
             f"the fabric at {self.url} has version {version} of the API, this fmesh needs "
             f"{API_VERSION}",
             ExitCode.NO_FABRIC,
-            remedy="upgrade the fabric (one of this machine: stop it, and start it with this "
+            remedy="upgrade the fabric (on this machine, stop it and start it with this "
             "installation), or install the fmesh of its release",
         )
 

@@ -80,4 +80,6 @@ def cut_short() -> CliError:
 
 
 def _no_router() -> CliError:
-    return CliError("what answers is not a router", ExitCode.NO_FABRIC, remedy=_REMEDY)
+    return CliError(
+        "the router's port answers, but not as a router does", ExitCode.NO_FABRIC, remedy=_REMEDY
+    )

@@ -65,7 +65,7 @@ def check_sandbox(report: SandboxReport | None) -> Check:
     """
     if report is None:
         return warning(
-            "sandbox", "its trial ended early", f"see why: {sys.executable} -m {_REPORT}"
+            "sandbox", "its test process ended early", f"see why: {sys.executable} -m {_REPORT}"
         )
     level = SandboxLevel(report.level)
     what = f"users' code is separated by {_SEPARATES[level]} (level {level})"
@@ -88,19 +88,21 @@ def check_sandbox(report: SandboxReport | None) -> Check:
 def check_groups(report: SandboxReport | None) -> Check:
     """Checks whether the memory of a call of users' code can be limited by the kernel."""
     if report is None:
-        return warning("cgroup", "its trial ended early", "see the check `sandbox`")
+        return warning(
+            "cgroup", "the sandbox's test process ended early", "see the check `sandbox`"
+        )
     version = f"version {report.groups_version}" if report.groups_version else "none mounted"
     if not report.no_groups:
         return ok("cgroup", f"{version}; memory groups can be created")
     remedy = (
-        "run it in a delegated group of its own, such as a container with a writable cgroup file"
+        "run fmesh in a delegated group of its own, such as a container with a writable cgroup file"
         " system"
         if report.groups_version > 1
-        else "run it as root"
+        else "run fmesh as root"
     )
     return warning(
         "cgroup",
-        f"{version}; {report.no_groups}; workers measure the memory of users' code in its place",
+        f"{version}; {report.no_groups}; workers measure the memory of users' code instead",
         remedy,
     )
 

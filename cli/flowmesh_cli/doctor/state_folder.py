@@ -87,7 +87,7 @@ def check_key(state: StateDir) -> Check:
         return of_error(name, e)
     if not ids:
         return ok(name, "the first start creates it")
-    return ok(name, f"the folder has those of its records ({', '.join(ids)}); keep a copy of it")
+    return ok(name, f"the folder has the keys of its records ({', '.join(ids)}); back them up")
 
 
 def _existing(folder: Path) -> Path:

@@ -50,7 +50,7 @@ class LocalOptions:
         named = ", ".join(option for option, is_given in given.items() if is_given)
         if not named:
             return ""
-        return f"{named}: without effect, since this joins a fabric that runs with its own options"
+        return f"{named}: ignored, since this joins a running fabric, which keeps its own options"
 
 
 def price(text: str | None) -> Decimal | None:

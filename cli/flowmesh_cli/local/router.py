@@ -204,7 +204,7 @@ class LocalRouter:
                     "the router did not start",
                     ExitCode.INTERNAL,
                     where=str(self._folder / "router.log"),
-                    remedy="read its last lines",
+                    remedy="the last lines of this log say why",
                 )
             time.sleep(_POLL_S)
         self.url = ready.read_text()

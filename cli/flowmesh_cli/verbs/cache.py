@@ -74,7 +74,7 @@ def collect_garbage(*, dry_run: bool, place: Target, as_json: bool) -> None:
     blobs, results = count(found.blobs, "blob"), count(found.expired_results, "expired result")
     terminal.text(
         f"{would} {count(found.deleted, 'blob')} ({size(found.deleted_bytes)}) and {results}; "
-        f"of {blobs} {found.live} are needed and {found.young} are young"
+        f"of {blobs}, {found.live} are needed and {found.young} are too young to delete"
     )
     if found.evicted_results:
         evicted = count(found.evicted_results, "result")

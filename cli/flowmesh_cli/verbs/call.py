@@ -102,9 +102,9 @@ def request_of(found: Endpoint, model: str, text: str, options: dict[str, Any]) 
     token = found.tokens.get(model) or found.tokens.get(split_model(model)[0])
     if token is None:
         raise CliError(
-            f"{model!r} is not served from this folder: {', '.join(found.tokens)} is",
+            f"{model!r} is not served from this folder, which serves {', '.join(found.tokens)}",
             ExitCode.NOT_FOUND,
-            remedy=f"call one of these, or stop `fmesh serve` and name {model!r} in it too",
+            remedy=f"call one of these, or restart `fmesh serve` with {model!r} too",
         )
     if model in found.invoke:
         return ServiceRequest(found.invoke[model], token, _fields(model, text), is_staged=True)

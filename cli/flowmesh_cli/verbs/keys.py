@@ -14,7 +14,7 @@ from flowmesh_cli.terminal import Terminal
 from flowmesh_cli.views.formatting import count
 
 _FILE = "master.key"
-_RESTART = "a control plane that runs uses it from its next start on"
+_RESTART = "a running control plane uses it from its next start on"
 
 
 def show_keys(*, place: Target, as_json: bool) -> None:
@@ -31,7 +31,7 @@ def show_keys(*, place: Target, as_json: bool) -> None:
     headings = ["key", "state", "records", "public key"]
     terminal.table(headings, rows, right="records", whole="public key")
     if found.unsealed:
-        terminal.text(f"{count(found.unsealed, 'record')} without a seal, which are not believed")
+        terminal.text(f"{count(found.unsealed, 'record')} without a seal, which are not trusted")
 
 
 def _state(keys: MasterKeys, key_id: str) -> str:
@@ -65,7 +65,7 @@ def reseal_records(*, place: Target, as_json: bool) -> None:
     if as_json:
         terminal.answer(done)
         return
-    left = f"; {count(done.left, 'record')} could not be" if done.left else ""
+    left = f"; {count(done.left, 'record')} could not be sealed" if done.left else ""
     terminal.text(f"sealed {count(done.resealed, 'record')} with master key {done.newest}{left}")
 
 

@@ -87,7 +87,12 @@ def load(
     terminal = Terminal(as_json=as_json)
     duration_s = seconds(duration)
     if not math.isfinite(rate * duration_s):
-        raise CliError(f"{rate} is not a rate", ExitCode.USAGE, where="--rate", remedy="e.g. 2")
+        raise CliError(
+            f"{rate} is not a rate: expected requests a second",
+            ExitCode.USAGE,
+            where="--rate",
+            remedy="e.g. 2",
+        )
     options = {
         "max_tokens": max_tokens,
         "stream": True,
@@ -136,7 +141,12 @@ def seconds(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value < math.inf:
-        raise CliError(f"{text!r} is not a duration", ExitCode.USAGE, remedy="e.g. 60s or 5m")
+        raise CliError(
+            f"{text!r} is not a duration",
+            ExitCode.USAGE,
+            where="--for",
+            remedy="e.g. 60s or 5m",
+        )
     return value
 
 

@@ -153,10 +153,10 @@ def resume_run(run: str, *, place: Target, as_json: bool) -> None:
         phase = http.get(f"/v1/runs/{uid}", RunStatus).phase
         if phase in ENDED_PHASES:
             raise CliError(
-                f"it has ended: {phase.lower()}",
+                f"the run has already ended ({phase})",
                 ExitCode.USAGE,
                 where=uid,
-                remedy="run its workflow again: results that were published are not computed again",
+                remedy="run its workflow again; published results are reused",
             )
         status = http.ask("POST", f"/v1/runs/{uid}/resume", RunStatus)
     if as_json:

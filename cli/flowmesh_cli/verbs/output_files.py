@@ -76,7 +76,12 @@ def _path(folder: Path, name: str) -> Path:
     """Returns the path of a row's file, whose name the row chooses: it must stay in the folder."""
     parts = PurePosixPath(name).parts
     if not parts or parts[0] == "/" or ".." in parts or "\0" in name:
-        raise CliError(f"{name!r} is not a name in the folder", ExitCode.USAGE, where="--files")
+        raise CliError(
+            f"{name!r} is not the name of a file in the folder",
+            ExitCode.USAGE,
+            where="--files",
+            remedy="write a template that gives relative names without `..`, such as '{{ id }}.md'",
+        )
     return folder.joinpath(*parts)
 
 

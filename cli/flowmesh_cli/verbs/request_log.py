@@ -71,7 +71,7 @@ def verify_store(store: str, public_keys: Sequence[str], *, as_json: bool) -> No
 
     if not store or not public_keys:
         raise CliError(
-            "a store and the public keys belong together",
+            "--store needs --public-key, and --public-key needs --store",
             ExitCode.USAGE,
             where="--store, --public-key",
             remedy="give both; `fmesh keys list` shows the public keys",
@@ -86,7 +86,7 @@ def _answer(found: RequestLogCheck, *, as_json: bool) -> None:
     else:
         terminal.text(f"{count(found.segments, 'valid segment')}, {_entries(found.entries)}")
         if found.lost:
-            terminal.text(f"{_entries(found.lost)} could not be written, and the log says so")
+            terminal.text(f"{_entries(found.lost)} could not be written; the log notes the gap")
         if found.bad:
             terminal.note(f"error: {found.bad}: {found.reason}")
             terminal.note(

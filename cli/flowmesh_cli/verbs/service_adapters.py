@@ -57,7 +57,9 @@ def read_adapters(given: Sequence[str], models: Sequence[str]) -> tuple[ServedAd
             not clear which model the adapters are for.
     """
     if given and len(models) > 1:
-        raise _wrong("is for one model", "serve the models with adapters by files of services")
+        raise _wrong(
+            "it works with one model only", "write a service file for each model with adapters"
+        )
     found: dict[str, ServedAdapter] = {}
     for text in given:
         name, _, source = (part.strip() for part in text.partition("="))
@@ -73,10 +75,12 @@ def read_adapters(given: Sequence[str], models: Sequence[str]) -> tuple[ServedAd
 def _require_folder(source: str) -> None:
     if not is_local(source):
         if (Path.cwd() / source / _CONFIG).is_file():
-            raise _wrong(f"{source!r} reads as WORKFLOW/OUTPUT", f"write ./{source} for the folder")
+            raise _wrong(
+                f"{source!r} is read as WORKFLOW/OUTPUT", f"write ./{source} to name the folder"
+            )
         return
     if not (local_path(source, Path.cwd()) / _CONFIG).is_file():
-        remedy = f"name a folder of PEFT, which has {_CONFIG}"
+        remedy = f"name a folder that PEFT has saved, with {_CONFIG} in it"
         raise _wrong(f"{source} is not an adapter: it has no {_CONFIG}", remedy)
 
 

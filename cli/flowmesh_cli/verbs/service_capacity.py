@@ -33,7 +33,9 @@ def show_capacity(name: str, *, namespace: str, place: Target, as_json: bool) ->
         terminal.note(f"no capacity curve: {found.reason}")
         return
     has_target = bool(found.requests.latency_s)
-    terminal.text(f"best      {found.best_per_s:.3g} requests/s, then a part is always busy")
+    terminal.text(
+        f"best      {found.best_per_s:.3g} requests/s, at which some component is always busy"
+    )
     rows = [
         [
             f"{p.rate_per_s:.3g}/s",

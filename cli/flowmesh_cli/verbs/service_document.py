@@ -125,7 +125,7 @@ def require_models(models: tuple[str, ...]) -> None:
         other = known.setdefault(service_name(model), model)
         if other != model:
             raise CliError(
-                f"the name of this model's service is also that of {other}",
+                f"this model's service would have the same name as that of {other}",
                 ExitCode.USAGE,
                 where=model,
                 remedy="serve them with two commands, each with a --state-dir",

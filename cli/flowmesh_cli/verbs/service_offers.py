@@ -92,7 +92,7 @@ def offers_of(chosen: ServeOptions) -> list[ServiceOffer]:
     adapters = read_adapters(chosen.adapters, chosen.models)
     if adapters and is_service_file(chosen.models[0]):
         raise CliError(
-            "adapters of a service are in its file",
+            "a service file names its adapters itself",
             ExitCode.USAGE,
             where=OPTION,
             remedy="write them in `adapters` of its component",
@@ -115,7 +115,7 @@ def _refuse_equal_names(models: Sequence[str], offers: Sequence[ServiceOffer]) -
             other = known.setdefault(name, given)
             if other != given:
                 raise CliError(
-                    f"{name} is also that of {other}",
+                    f"{name} has the same name as that of {other}",
                     ExitCode.USAGE,
                     where=given,
                     remedy="give each a name of its own, or serve them with two commands, each with"

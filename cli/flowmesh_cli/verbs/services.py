@@ -75,7 +75,9 @@ def show_service(name: str, *, namespace: str, place: Target, as_json: bool) -> 
         terminal.text(f"target     {scaled_target(found.requests)}")
     terminal.text(f"requests   {requests_text(found.requests)}")
     if found.best_per_s:
-        terminal.text(f"capacity   {found.best_per_s:g} requests/s, then a part is always busy")
+        terminal.text(
+            f"capacity   {found.best_per_s:g} requests/s, at which some component is always busy"
+        )
     for one in found.replicas:
         on = f" on {', '.join(one.workers)}" if one.workers else ""
         terminal.text(
@@ -93,7 +95,10 @@ def explain_service(name: str, *, namespace: str, place: Target, as_json: bool) 
         terminal.answer(found)
         return
     if not found.components:
-        terminal.note(f"{found.namespace}/{found.name} has no release yet: `fmesh services show`")
+        terminal.note(
+            f"{found.namespace}/{found.name} has no release yet: `fmesh services show {found.name}`"
+            " shows why"
+        )
         return
     for one in found.components:
         limits = f"{one.least} to {one.most}" if one.most > one.least else f"{one.least}"
@@ -123,8 +128,8 @@ def print_manifest(file: Path, *, namespace: str, place: Target) -> None:
 def _upload(found: DescribedService, place: Target) -> None:
     if not place.is_cluster:
         raise CliError(
-            f"the input {found.uploads[0].name} is a local file, which only a cluster's services"
-            " can use once it is uploaded there",
+            f"the input {found.uploads[0].name} is a local file: services of a cluster can read it"
+            " only after it is uploaded there",
             ExitCode.USAGE,
             where=str(found.uploads[0].path),
             remedy="name the cluster: `fmesh services manifest FILE --cluster`",

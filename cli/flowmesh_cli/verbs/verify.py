@@ -60,5 +60,5 @@ def _show(terminal: Terminal, report: VerificationReport) -> None:
     terminal.text(f"broken at {broken.kind} {broken.name}: {broken.reason}")
     terminal.note(
         "remedy: restore it from a copy of the store, or run the workflow again: what is missing "
-        "or not believed is made again"
+        "or not valid is computed again"
     )

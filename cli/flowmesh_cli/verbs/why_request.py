@@ -21,10 +21,10 @@ _OK, _NOT_FOUND = 200, 404
 _TIMEOUT_S = 10.0
 _BOUND = "a router remembers the last 100 that ended of each namespace at each service, in memory"
 _CODES = {
-    "overloaded": "the service had as many requests as it takes, or the reply would have been late",
-    "rate_limit_exceeded": "its namespace had its share of the service's requests in flight",
+    "overloaded": "the service was at its limit of requests, or the reply would have been late",
+    "rate_limit_exceeded": "its namespace had its full share of the service's requests in flight",
     "no_replica": "no replica was ready in time: `fmesh services list` shows what it waits for",
-    "replica_lost": "its replica ended under it, and no other one took it",
+    "replica_lost": "its replica ended while it ran, and no other replica took it",
     "deadline_exceeded": "its timeout had passed",
     "user_code": "a Python component failed on it",
     "request_cancelled": "it was cancelled by its id",
@@ -44,8 +44,8 @@ def show_request(request_id: str, *, place: Target, as_json: bool) -> None:
     """
     if place.is_cluster:
         raise CliError(
-            f"request {request_id} is known to its router only, which clients of a cluster cannot"
-            " choose",
+            f"only the router that took request {request_id} knows it, and clients of a cluster"
+            " cannot choose a router",
             ExitCode.USAGE,
             remedy="GET /v1/services/NAMESPACE/NAME/requests/ID at status.endpoint, with a token of"
             " the service, asks one of its routers",

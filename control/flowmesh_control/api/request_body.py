@@ -42,7 +42,7 @@ async def body_of(request: web.Request, bytes_max: int = BODY_BYTES_MAX) -> byte
 def _too_large(bytes_max: int) -> web.HTTPRequestEntityTooLarge:
     text = (
         f"a body has at most {bytes_max:,} bytes and {COMMAS_MAX:,} commas;"
-        " upload rows in place of writing them into the workflow"
+        " upload rows instead of writing them into the workflow"
     )
     return web.HTTPRequestEntityTooLarge(bytes_max, text=text)
 

@@ -75,8 +75,9 @@ async def artifacts_of_stored_run(
         revoked: what is no root for the runs that these concern.
 
     Raises:
-        DamagedRecordError: pins or ledger cannot be read, so nothing may be deleted.
-        NewerPlanError: only a newer release can read the pins; again nothing may be deleted.
+        DamagedRecordError: specification, pins or ledger cannot be read, so it is not known what
+            the run needs: a collection keeps what its namespace may read (:class:`UnreadableRun`).
+        NewerPlanError: only a newer release can read the pins; with the same consequence.
     """
     record = await records.read(spec_key(uid))
     if record is None:

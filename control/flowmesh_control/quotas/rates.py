@@ -151,7 +151,10 @@ def _words(quota: Quota, rate: RequestRate) -> str:
                 f"{quota.request_burst} at once"
             )
         case RequestRate.SUBMISSIONS:
-            return f"submits more than {quota.submissions_per_minute} workflows in a minute"
+            return (
+                f"submits more than {quota.submissions_per_minute} runs, audits, services and "
+                "batches in a minute"
+            )
         case RequestRate.PLANS:
             return f"asks for more than {quota.plans_per_minute} plans in a minute"
 

@@ -42,7 +42,7 @@ def _problem(name: str, value: Any, implementation: str) -> str:
         whole = isinstance(value, int) and not isinstance(value, bool) and value > 0
         return "" if whole else f"expected a number of tokens, got {value!r}"
     if value == _AUTO:
-        return f"{name} is the model's own where it is not given; leave it out"
+        return f"leave {name} out to use the model's own"
     if value not in _CHOICES[name]:
         return f"{value!r} is not allowed; use one of {', '.join(_CHOICES[name])}"
     return "" if implementation == "vllm" else f"engine.{name} needs implementation: vllm"

@@ -30,12 +30,12 @@ _LOGPROBS = "llm.score gives log-probabilities of given texts, llm.openai those 
 _NO_GRAMMAR = "grammars are not offered; use jsonSchema"
 _BY_WORKER = "is not set by a step, since tenants share engines: the worker chooses it"
 _REFUSED = {
-    "trust_remote_code": "trust_remote_code is never on; convert the model",
+    "trust_remote_code": "trust_remote_code is always off; convert the model",
     "logit_bias": "logit_bias is not offered; use badWords, or penalties",
     "grammar": _NO_GRAMMAR,
     "guided_grammar": _NO_GRAMMAR,
-    "rope_scaling": "rope scaling stands in the model's config.json",
-    "rope_theta": "rope scaling stands in the model's config.json",
+    "rope_scaling": "set rope scaling in the model's config.json",
+    "rope_theta": "set rope scaling in the model's config.json",
     "hf_overrides": "hf_overrides is not offered; change the model's config.json",
     "do_sample": "do_sample is not a parameter; write temperature: 0 for greedy decoding",
     "logprobs": _LOGPROBS,
@@ -64,7 +64,7 @@ _REFUSED_IN_TRAINING = {
     **dict.fromkeys(("accelerate", "ddp", "deepspeed", "fsdp", "strategy"), _ONE_DEVICE),
     "bias": "an adapter trains no biases; leave it out",
     "early_stopping": "training does not stop early; set its length, and read curve",
-    "target_kl": "PPO does not stop at a distance; kl_coef holds the policy near",
+    "target_kl": "target_kl is not offered; kl_coef keeps the policy near the model",
     "use_rslora": "use_rslora is not offered; multiply lora_alpha by the square root of lora_r",
 }
 
@@ -79,7 +79,7 @@ def foreign_input_hint(engine: str, name: str) -> str:
 def foreign_value_hint(engine: str, param: str, value: Any) -> str:
     """Returns what to do in place of a value that a parameter does not take, or nothing."""
     if (engine, param) == ("llm.agent", "tools") and "search" in str(value):
-        return "for a search of the web ask a search API with http.request in a step before"
+        return "to search the web, call a search API with http.request in a step before this one"
     return ""
 
 

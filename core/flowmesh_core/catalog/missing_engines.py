@@ -15,11 +15,11 @@ _BY_FAMILY = {
     ),
     **dict.fromkeys(
         ("mysql", "postgres", "sql"),
-        "no engine asks a database; export its rows to a file for data.sql, or ask an API of it"
+        "no engine queries a database; export its rows to a file for data.sql, or call its API"
         " with http.request",
     ),
     **dict.fromkeys(
-        ("search", "web"), "no engine searches the web; ask a search API with http.request"
+        ("search", "web"), "no engine searches the web; call a search API with http.request"
     ),
     **dict.fromkeys(
         ("serve", "serving"),

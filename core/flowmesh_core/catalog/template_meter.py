@@ -49,7 +49,9 @@ class RenderingMeter:
         """
         self.turns += 1
         if self.turns > TURNS_MAX:
-            raise SecurityError(f"more than {TURNS_MAX:,} turns of loops and calls for one row")
+            raise SecurityError(
+                f"more than {TURNS_MAX:,} iterations of loops and calls for one row"
+            )
 
     def turns_of(self, values: Iterable[Any]) -> Iterator[Any]:
         """Yields the values, each counted as an iteration."""

@@ -154,8 +154,8 @@ def _cache(
         elif port == contract.row_wise:
             scope.report(
                 (*entry.keys, "cache", "ignoredInputs", i),
-                f"{entry.spec.uses} works chunk by chunk, and only the content of a chunk of"
-                f" {port!r} identifies it; leave out another input",
+                f"{port!r} cannot be ignored: {entry.spec.uses} works chunk by chunk, and an action"
+                f" is named by its chunk of {port!r}; leave it out",
             )
     external = determinism_of(contract, params, fields) is _EXTERNAL
     return Cache(

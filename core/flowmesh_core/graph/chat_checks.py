@@ -90,4 +90,4 @@ def _content_problem(content: Any) -> str:
     parts = content if isinstance(content, list) else ()
     kinds = [p["type"] for p in parts if isinstance(p, dict) and isinstance(p.get("type"), str)]
     other = [kind for kind in kinds if kind != "text"]
-    return f"content part {other[0]}: models read text alone here; {wanted}" if other else wanted
+    return f"content part {other[0]}: models here read only text; {wanted}" if other else wanted

@@ -18,7 +18,9 @@ def loaded_edges(
     """Returns the edges of the ports that the engine loads."""
     ports = {p.name: p for p in contract.inputs if p.is_loaded}
     if not ports:
-        scope.report((*keys, "uses"), f"{contract.name} loads no model, so nothing stays loaded")
+        scope.report(
+            (*keys, "uses"), f"{contract.name} loads no model that a service could keep loaded"
+        )
     found = []
     for name, source in spec.inputs.items():
         port, where = ports.get(name), (*keys, "inputs", name)
@@ -40,10 +42,10 @@ def adapter_edges(
         return []
     where: Keys = (*keys, "adapters")
     if not _mixes_adapters(contract):
-        scope.report(where, f"{contract.name} takes no adapters of a service: leave them out")
+        scope.report(where, f"{contract.name} cannot load adapters for a service: leave them out")
         return []
     if spec.with_.get(_IMPLEMENTATION, _VLLM) != _VLLM:
-        text = f"{spec.with_[_IMPLEMENTATION]} answers no requests: expected {_VLLM}"
+        text = f"{spec.with_[_IMPLEMENTATION]} does not serve requests: expected {_VLLM}"
         scope.report((*keys, "with", _IMPLEMENTATION), text)
     found: list[Edge] = []
     for name, source in spec.adapters.items():

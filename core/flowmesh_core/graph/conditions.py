@@ -137,7 +137,7 @@ def _of_null(
         message = f"steps['{read.step}'].{read.port}.{read.field} is null"
         counts = ports.get("counts") or {}
         if counts.get("unparsed"):
-            message += f": {counts['unparsed']} of {counts['rows']} answers held no verdict"
+            message += f": {counts['unparsed']} of {counts['rows']} answers contained no verdict"
         return AttemptError(Failure(FailureKind.BAD_INPUT, message, _NULL_REMEDY))
     return None
 

@@ -44,13 +44,15 @@ def check_engine_stage(
     path = stage_path(uses, one.with_)
     if uses not in STAGE_ENGINES:
         engines = ", ".join(name for name in STAGE_ENGINES if not name.startswith("test."))
-        text = f"{uses} answers no stages: expected {engines}, or a Python component"
+        text = f"{uses} cannot serve a stage: expected {engines}, or a Python component"
         report((*keys, "component"), text)
         return path
     _check_inputs(uses, one, keys, report)
     refused = [name for name in one.with_ if engine_name(path, name) in NOT_IN_STAGES]
     for name in refused:
-        report((*keys, "with", name), f"{name!r} is not for a stage: its value is one answer")
+        report(
+            (*keys, "with", name), f"{name!r} is not allowed in a stage, whose value is one answer"
+        )
     asked = {name: value for name, value in one.with_.items() if name not in refused}
     for problem in check_call(path, asked):
         place = (*keys, "with", problem.param) if problem.param else (*keys, "with")
@@ -75,7 +77,11 @@ def _check_inputs(uses: str, one: StageSpec, keys: Keys, report: Report) -> None
     for name in one.inputs:
         if name not in wanted:
             text = f"{uses} reads no input {name!r} in a stage"
-            other = did_you_mean(name, wanted) if wanted else ": name values in texts of with"
+            other = (
+                did_you_mean(name, wanted)
+                if wanted
+                else ": refer to values in the texts of `with`, as {{ STAGE.FIELD }}"
+            )
             report((*keys, "inputs", name), f"{text}{other}")
     for name in wanted:
         if name not in one.inputs:

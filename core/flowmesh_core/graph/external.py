@@ -154,7 +154,7 @@ def _selected(
     contract = scope.catalog.newest(engine)
     keys: Keys = ("spec", "inputs", name)
     if contract is None:
-        scope.report(keys, f"nothing here selects rows (no engine {engine!r})")
+        scope.report(keys, f"no engine that selects rows is installed ({engine!r} is missing)")
         return None
     for i, column in enumerate(spec.columns or ()):
         if entry.columns is not None and column not in entry.columns:
@@ -244,7 +244,7 @@ def _address(scope: CompileContext, kind: str, text: str, keys: Keys) -> dict[st
         return {"uri": text}
     if "://" in text:
         scheme = text.partition("://")[0]
-        scope.report(keys, f"{scheme}:// is not imported from; use s3://, https:// or hf://")
+        scope.report(keys, f"cannot import from {scheme}://; use s3://, https:// or hf://")
         return None
     builtin = BUILTIN_MODELS if kind == "model" else {}
     if text in builtin:
@@ -277,8 +277,8 @@ def _imported(
     if contract is None or resolve is None:
         scope.report(
             ("spec", "inputs", name, kind),
-            f"nothing here imports {kind}s (no engine {engine!r}); upload it as ./path, or give its"
-            " cas: reference",
+            f"no engine that imports {kind}s is installed ({engine!r} is missing); upload it as"
+            " ./path, or give its cas: reference",
         )
         return None
     path = f"inputs.{name}"

@@ -99,7 +99,8 @@ def _value_problems(contract: EngineContract, params: Mapping[str, Any]) -> Iter
             named = ", ".join(map(str, listed.items))
             yield listed.name, f"{listed.name} is empty: name one of {named}"
     if params.get("reasoning") is not None and params.get("jsonSchema") is not None:
-        yield "reasoning", "a completion that jsonSchema holds from its start has no reasoning"
+        text = "with jsonSchema a completion is JSON from its start, so it has no reasoning"
+        yield "reasoning", f"{text}; leave one of the two out"
     taken: dict[str, str] = {}
     for declared in contract.adds_columns:
         column = declared.partition(":")[0]

@@ -42,7 +42,7 @@ class ArtifactSource(msgspec.Struct, frozen=True, tag="artifact", gc=False):
 
     Attributes:
         kind: ``dataset``, ``model``, ``adapter``, ``metrics`` or ``blob``.
-        reference: ``cas:<kind>:<digest>.<mac>``; checked against the namespace's scopes at
+        reference: ``cas:<kind>:<digest>.<key id><mac>``; checked against the namespace's scopes at
             admission.
     """
 

@@ -14,7 +14,7 @@ _OF_HUB = ("config", "split")
 _OF_ADDRESS = (*_OF_HUB, "revision")
 _OF_ROWS = ("limit", "columns")
 _SCHEMES = {SCHEME: "hf://", "s3://": "s3://", "https://": "https://"}
-_FIXED = {"rows": "these rows stand in the file", "configMap": "a ConfigMap is read whole"}
+_FIXED = {"rows": "these are rows in the file itself", "configMap": "a ConfigMap is read whole"}
 
 
 def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[str, str]]:
@@ -38,7 +38,7 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
             owner = "a Hugging Face address" if name == "revision" else "a Hugging Face data set"
             yield name, f"{name} belongs to {owner}; this is {_shown(kind, text)}"
         elif name in _OF_HUB and _names_a_file(text):
-            yield name, f"{name} chooses among files, and the address names one"
+            yield name, f"{name} chooses among files, but the address names one"
         elif kind not in ("dataset", "output"):
             yield name, f"{name} belongs to a dataset; this is a {kind}"
     yield from _value_problems(spec, kind)
@@ -46,7 +46,8 @@ def selection_problems(spec: InputSpec, kind: str, text: str) -> Iterator[tuple[
 
 def _value_problems(spec: InputSpec, kind: str) -> Iterator[tuple[str, str]]:
     if "[" in (spec.split or ""):
-        yield "split", f"{spec.split!r} is a slice; name the split, and the number of rows in limit"
+        text = f"{spec.split!r} is a slice; write the split alone, and the number of rows in limit"
+        yield "split", text
     if kind in ("dataset", "output") and len({*(spec.columns or ())}) < len(spec.columns or ()):
         yield "columns", "a column is listed twice"
 

@@ -46,7 +46,7 @@ def _problem(schema: Any, where: str, depth: int) -> str:
     if depth > _DEPTH:
         return f"{at}nested more than {_DEPTH} levels deep"
     if where and "$schema" in schema:
-        return f"{at}$schema stands only at the top"
+        return f"{at}$schema is allowed only at the top level"
     return (
         _type_problem(schema, at)
         or _keyword_problem(schema, at)

@@ -170,7 +170,9 @@ def _given(
         param = shared.get(name) or (named.get(name) if name in WITH_FIELDS else None)
         if param is None:
             known = [*shared, *(f for f in named if f in WITH_FIELDS)]
-            text = f"{contract.name} is not loaded with {name!r}; requests have it"
+            text = (
+                f"{contract.name} is not loaded with {name!r}: write it in requests, or in a stage"
+            )
             scope.report((*keys, name), f"{text}{did_you_mean(name, known)}")
             continue
         try:
@@ -195,6 +197,6 @@ def _use_pooling_engine(
     if fields.get(_IMPLEMENTATION) == _VLLM:
         return
     if _IMPLEMENTATION in spec.with_:
-        text = f"{spec.with_[_IMPLEMENTATION]} answers no requests: expected {_VLLM}"
+        text = f"{spec.with_[_IMPLEMENTATION]} does not serve requests: expected {_VLLM}"
         scope.report((*keys, _IMPLEMENTATION), text)
     fields[_IMPLEMENTATION] = _VLLM

@@ -49,9 +49,9 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
     """
     if not spec.stages:
         if spec.reply:
-            report(("spec", "reply"), "a service without stages has no reply of its own")
+            report(("spec", "reply"), "reply needs stages: add stages, or leave it out")
         if spec.request.schema_:
-            text = "a service without stages has no request of its own"
+            text = "request.schema needs stages: add stages, or leave it out"
             report(("spec", "request", "schema"), text)
         _require_one_engine(spec, report)
         refuse_keys(spec, report)
@@ -67,7 +67,7 @@ def compile_stages(spec: ServiceSpec, report: Report, check_call: CheckCall) -> 
     for index, one in enumerate(spec.stages):
         keys = (*_STAGES, index)
         if one.name in stages or one.name in (REQUEST, REPLY):
-            taken = "is taken" if one.name in stages else "has another meaning"
+            taken = "is taken" if one.name in stages else "is reserved"
             found.add((*keys, "name"), f"the name {one.name!r} {taken}: expected another one")
             continue
         stage, sources = _stage(spec, one, keys, found.add, check_call)
@@ -101,21 +101,24 @@ class _Problems:
 
 def _require_one_engine(spec: ServiceSpec, report: Report) -> None:
     if len(spec.components) > 1:
-        report(("spec", "components"), "more than one component: say in stages how they are called")
+        report(
+            ("spec", "components"),
+            "more than one component: add stages that say how they are called",
+        )
     for name, component in spec.components.items():
         if component.python is not None:
-            text = "Python code answers stages only: add stages and a reply"
+            text = "a Python component serves only stages: add stages and a reply"
             report(("spec", "components", name, "python"), text)
         elif component.uses == TOPK:
-            text = f"{TOPK} answers stages only: add stages and a reply"
+            text = f"{TOPK} serves only stages: add stages and a reply"
             report(("spec", "components", name, "uses"), text)
 
 
 def _refuse_scale(spec: ServiceSpec, report: Report) -> None:
     if spec.slo.scale is not None:
         text = (
-            "scale is for a service with stages: expected latency, since the time of one call"
-            " of a model is that of its answer's length"
+            "scale needs stages: expected latency, since the time of a model's call depends on the"
+            " length of its answer"
         )
         report(("spec", "slo", "scale"), text)
 
@@ -123,7 +126,7 @@ def _refuse_scale(spec: ServiceSpec, report: Report) -> None:
 def _refuse_adapters(spec: ServiceSpec, report: Report) -> None:
     for name, component in spec.components.items():
         if component.adapters:
-            text = "stages choose no adapters: write one into the model with model.merge"
+            text = "a stage cannot choose an adapter: merge it into the model with model.merge"
             report(("spec", "components", name, "adapters"), text)
 
 
@@ -134,7 +137,7 @@ def _check_token_targets(spec: ServiceSpec, report: Report) -> None:
         if target is None:
             continue
         if spec.stages:
-            text = "is for a service without stages: expected latency, which is of the reply"
+            text = "is for a service without stages: expected latency, the time until the reply"
         elif not generates:
             text = f"is for a service whose component uses {GENERATE}"
         else:
@@ -225,7 +228,10 @@ def _check_reply(spec: ServiceSpec, report: Report) -> None:
 def _check_streams(spec: ServiceSpec, needs: Mapping[str, list[str]], report: Report) -> None:
     streams = [(i, s) for i, s in enumerate(spec.stages) if s.stream]
     for index, _ in streams[1:]:
-        report((*_STAGES, index, "stream"), f"{streams[0][1].name!r} streams already")
+        report(
+            (*_STAGES, index, "stream"),
+            f"stage {streams[0][1].name!r} streams already: expected one at most",
+        )
     for index, stage in streams:
         keys = (*_STAGES, index, "stream")
         component = spec.components.get(stage.component)

@@ -19,9 +19,9 @@ SEEN = 3
 def find_stragglers(state: State, now_s: float) -> list[tuple[Attempt, SignatureInfo]]:
     """Returns the attempts that a replica would help, with what the replica requires.
 
-    None while no worker idles, or once an attempt stores its outputs: a replica would begin the work
-    anew. An attempt on a worker that does not meet a subscription's own requirement may never count
-    for that one, which gets a replica where it would run alone.
+    None while no worker idles, or once an attempt stores its outputs: a replica would begin the
+    work anew. An attempt on a worker that does not meet a subscription's own requirement may never
+    count for that one, which gets a replica where it would run alone.
     """
     settings = state.settings
     idle = (w for w in state.workers.values() if not w.attempts)

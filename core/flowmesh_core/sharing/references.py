@@ -121,8 +121,9 @@ def _parsed(text: str) -> tuple[Reference, str, str]:
     if match is not None:
         return Reference(match[1], Digest(match[2])), match[3], match[4]
     raise InvalidReferenceError(
-        f"{_short(text)} is no reference",
-        remedy="it looks like cas:<kind>:<64 hex digits>.<34 hex digits>; a digest alone is none",
+        f"{_short(text)} is not a reference",
+        remedy="it looks like cas:<kind>:<64 hex digits>.<34 hex digits>; a digest alone is not"
+        " one",
     )
 
 

@@ -67,7 +67,8 @@ class QuotaSpec(SpecModel):
         default=60,
         ge=1,
         le=100_000,
-        description="Runs and audits that one user submits to the API; objects are not counted.",
+        description="Runs, audits, services and batches that one user submits to the API in a"
+        " minute; objects are not counted.",
     )
     plans_per_minute: int = Field(
         default=30,

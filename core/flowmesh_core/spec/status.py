@@ -73,8 +73,8 @@ class OutputStatus(_Shown):
     kind: str = Field(default="", description="dataset, model, adapter, metrics or blob.")
     reference: str = Field(
         default="",
-        description="cas:<kind>:<digest>.<mac>, by which another workflow of the namespace uses it"
-        " and `fmesh outputs` fetches it.",
+        description="cas:<kind>:<digest>.<key id><mac>, by which another workflow of the namespace"
+        " uses it and `fmesh outputs` fetches it.",
     )
     rows: int | None = Field(default=None, description="The number of rows of a data set.")
     bytes: int | None = Field(default=None, description="The size of the output in bytes.")
@@ -172,6 +172,6 @@ class WorkflowStatus(_Shown):
     )
     steps_ref: str = Field(
         default="",
-        description="cas:<kind>:<digest>.<mac> of a JSON document with every step and output, where"
-        " there are more than this object shows.",
+        description="cas:<kind>:<digest>.<key id><mac> of a JSON document with every step and"
+        " output, where there are more than this object shows.",
     )

@@ -252,8 +252,8 @@ class ApiConnection:
         return FlowMeshError(
             f"the answer is not what this version expects: {error}",
             where=request,
-            remedy="compare the versions of this package and of the control plane, and that "
-            f"{self.url} is one",
+            remedy="compare the versions of this package and of the control plane, and check that "
+            f"{self.url} is a control plane",
         )
 
     def incomplete(self, path: str) -> Exception:
@@ -276,7 +276,7 @@ class ApiConnection:
         return FlowMeshError(
             f"it has version {version} of the API, this client needs {API_VERSION}",
             where=f"fabric at {self.url}",
-            remedy="upgrade the fabric (one of this machine: stop it, and start it with this "
+            remedy="upgrade the fabric (on this machine, stop it and start it with this "
             "installation), or install the client of its release",
         )
 

@@ -102,5 +102,5 @@ def _trusting(ca: str) -> ssl.SSLContext:
         raise FlowMeshError(
             f"no certificates can be read: {e}",
             where=f"ca {ca}",
-            remedy="give a PEM file with the authority of the server's certificate",
+            remedy="give a PEM file with the CA certificate of the server",
         ) from e

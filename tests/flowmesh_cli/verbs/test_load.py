@@ -197,7 +197,7 @@ def test_a_model_that_is_not_served_is_to_be_named_in_the_command_that_serves(
     write_endpoint(tmp_path, router)
     done = CliRunner().invoke(app, ["call", "n", "Hi", "--state-dir", str(tmp_path)])
     assert done.exit_code == ExitCode.NOT_FOUND
-    assert "call one of these, or stop `fmesh serve` and name 'n' in it too" in done.stderr
+    assert "call one of these, or restart `fmesh serve` with 'n' too" in done.stderr
 
 
 class ChunkedRouter(BreakingRouter):
@@ -254,7 +254,7 @@ def test_another_server_on_the_port_of_a_router_is_named_as_such(
         write_endpoint(tmp_path, url)
         done = CliRunner().invoke(app, [*command, "--state-dir", str(tmp_path)])
     assert done.exit_code == ExitCode.NO_FABRIC
-    assert "error: what answers is not a router\n" in done.stderr
+    assert "error: the router's port answers, but not as a router does\n" in done.stderr
 
 
 @pytest.mark.parametrize("rate", ["inf", "1e308"])

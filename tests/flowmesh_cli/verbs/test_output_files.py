@@ -32,9 +32,9 @@ def test_text_is_written_as_it_is_and_other_values_as_json(tmp_path: Path) -> No
     [
         ("same.md", "text", "two rows have the name 'same.md'"),
         ("./same.md", "text", "two rows have the name"),
-        ("../{{ id }}", "text", "'../a' is not a name in the folder"),
-        ("/{{ id }}", "text", "'/a' is not a name in the folder"),
-        ("{{ '' }}", "text", "'' is not a name in the folder"),
+        ("../{{ id }}", "text", "'../a' is not the name of a file in the folder"),
+        ("/{{ id }}", "text", "'/a' is not the name of a file in the folder"),
+        ("{{ '' }}", "text", "'' is not the name of a file in the folder"),
         ("{{ nosuch }}", "text", "'nosuch' is undefined"),
         ("{{ id", "text", "not a template"),
         ("{{ id }}", "txt", "no column 'txt'; did you mean 'text'?"),

@@ -56,11 +56,11 @@ def test_folders_are_uploaded_and_outputs_are_named(folder: Path) -> None:
         (["a=./german", "a=./german"], [MODEL], "given twice"),
         (["a=./nowhere"], [MODEL], "has no adapter_config.json"),
         (["a=./model"], [MODEL], "has no adapter_config.json"),
-        (["a=german"], [MODEL], "reads as WORKFLOW/OUTPUT"),
+        (["a=german"], [MODEL], "is read as WORKFLOW/OUTPUT"),
         (["a=tune"], [MODEL], "expected WORKFLOW/OUTPUT"),
         (["A b=./german"], [MODEL], "expected a name of letters"),
-        (["a=./german"], [MODEL, "hf://org/other"], "is for one model"),
-        (["a=./german"], ["ask.yaml"], "are in its file"),
+        (["a=./german"], [MODEL, "hf://org/other"], "with one model only"),
+        (["a=./german"], ["ask.yaml"], "names its adapters itself"),
         ([f"a{n}=./german" for n in range(9)], [MODEL], "8"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_refusal_of_the_fabric_names_the_option_and_what_to_write() -> None:
 
 
 def test_embeddings_have_no_adapters() -> None:
-    with pytest.raises(CliError, match="takes no adapters"):
+    with pytest.raises(CliError, match="cannot load adapters"):
         offers_of(ServeOptions((MODEL,), embeddings=True, adapters=("a=./german",)))
 
 

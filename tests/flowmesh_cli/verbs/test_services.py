@@ -295,12 +295,14 @@ def test_two_files_of_one_name_are_not_served_in_place_of_each_other(
     document = json.loads(file.read_text())
     other = file.with_name("other.json")
     other.write_text(json.dumps(document))
-    with pytest.raises(CliError, match=r"service default/ask is also that of .*ask\.json"):
+    with pytest.raises(
+        CliError, match=r"service default/ask has the same name as that of .*ask\.json"
+    ):
         offers_of(ServeOptions((str(file), str(other))))
     document["metadata"]["name"] = "other"
     document["spec"]["openai"] = {"model": offers_of(ServeOptions((str(file),)))[0].entry.model}
     other.write_text(json.dumps(document))
-    with pytest.raises(CliError, match=r"model .* is also that of .*ask\.json"):
+    with pytest.raises(CliError, match=r"model .* has the same name as that of .*ask\.json"):
         offers_of(ServeOptions((str(file), str(other))))
     assert len(offers_of(ServeOptions((str(file), str(file))))) == 1
 

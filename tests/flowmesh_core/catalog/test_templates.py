@@ -68,7 +68,7 @@ def test_a_template_may_multiply_small_values() -> None:
     ],
 )
 def test_a_template_cannot_block_its_host_with_endless_loops(text: str) -> None:
-    with pytest.raises(SecurityError, match="turns of loops and calls for one row"):
+    with pytest.raises(SecurityError, match="iterations of loops and calls for one row"):
         environment().from_string(text).render()
 
 

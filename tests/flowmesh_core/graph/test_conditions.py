@@ -79,7 +79,7 @@ def test_a_condition_that_compares_a_null_names_it(text: str) -> None:
     with pytest.raises(AttemptError) as caught:
         evaluate(text, params={}, matrix={}, steps={"judge": JUDGED})
     assert caught.value.failure.message == (
-        "steps['judge'].metrics.mean is null: 12 of 12 answers held no verdict"
+        "steps['judge'].metrics.mean is null: 12 of 12 answers contained no verdict"
     )
     assert "!= null" in caught.value.failure.remedy
 

@@ -39,8 +39,8 @@ def test_a_parameter_of_another_tool_is_answered_with_what_to_do(
     [
         ("image.edit", "models here read and write text alone"),
         ("docker.run", "no step runs a container image"),
-        ("postgres.query", "no engine asks a database"),
-        ("web.search", "ask a search API with http.request"),
+        ("postgres.query", "no engine queries a database"),
+        ("web.search", "call a search API with http.request"),
         ("llm.serve", "a model that stays loaded is a FlowMeshService"),
         ("http.agent", "a model behind an API answers one chat a row (http.chat)"),
         ("llm.generat", "did you mean 'llm.generate'?"),

@@ -242,19 +242,19 @@ def test_other_mistakes_on_a_cycle_are_reported_too(problems) -> None:
         (
             {"model": "http://x/y"},
             ".model",
-            "http:// is not imported from; use s3://, https:// or hf://",
+            "cannot import from http://; use s3://, https:// or hf://",
         ),
         (
             {"adapter": "hf://org/name"},
             ".adapter",
-            "nothing here imports adapters (no engine 'adapter.import'); upload it as ./path",
+            "no engine that imports adapters is installed ('adapter.import' is missing)",
         ),
         (
             {"model": "hf://x"},
             ".model",
             "'hf://x' is not a hub address; write hf://org/name[@revision]",
         ),
-        ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa…' is no reference"),
+        ({"model": "cas:" + "a" * 64}, ".model", "'cas:aaaaaaaaaaaaaaaaaaaa…' is not a reference"),
         (
             {"model": f"cas:metrics:{'a' * 64}.{'b' * 34}"},
             ".model",

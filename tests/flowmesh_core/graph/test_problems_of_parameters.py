@@ -87,7 +87,7 @@ from tests.flowmesh_core.graph.steps import GENERATE, INPUTS, SCORE, SQL
         (
             {"jsonSchema": {"items": {"$schema": "http://json-schema.org/draft-07/schema#"}}},
             ".jsonSchema",
-            "in items: $schema stands only at the top",
+            "in items: $schema is allowed only at the top level",
         ),
         (
             {"jsonSchema": {"enum": ["x" * 70_000]}},

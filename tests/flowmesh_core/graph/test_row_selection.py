@@ -100,7 +100,7 @@ def test_chosen_columns_are_known_to_the_steps_after(problems: Any) -> None:
         (
             {"rows": [{"a": 1}], "limit": 5},
             "limit",
-            "limit belongs to a dataset; these rows stand in the file",
+            "limit belongs to a dataset; these are rows in the file itself",
         ),
         (
             {"dataset": f"{HUB}@v1", "revision": "v2"},
@@ -110,12 +110,12 @@ def test_chosen_columns_are_known_to_the_steps_after(problems: Any) -> None:
         (
             {"dataset": f"{HUB}/x.parquet", "split": "train"},
             "split",
-            "split chooses among files, and the address names one",
+            "split chooses among files, but the address names one",
         ),
         (
             {"dataset": HUB, "split": "train[:1%]"},
             "split",
-            "'train[:1%]' is a slice; name the split, and the number of rows in limit",
+            "'train[:1%]' is a slice; write the split alone, and the number of rows in limit",
         ),
         ({"dataset": HUB, "columns": ["a", "a"]}, "columns", "a column is listed twice"),
     ],

@@ -59,7 +59,7 @@ def test_a_parameter_is_accepted_where_its_implementation_has_it(
         (
             {"engine": {"quantization": "auto"}},
             ".engine.quantization",
-            "quantization is the model's own where it is not given; leave it out",
+            "leave quantization out to use the model's own",
         ),
         (
             {"engine": {"kvCacheDtype": "int4"}},
@@ -79,7 +79,7 @@ def test_a_parameter_is_accepted_where_its_implementation_has_it(
         (
             {"engine": {"trust_remote_code": True}},
             ".engine.trust_remote_code",
-            "trust_remote_code is never on; convert the model",
+            "trust_remote_code is always off; convert the model",
         ),
         (
             {"engine": {"size": 5}},
@@ -104,7 +104,8 @@ def test_a_parameter_is_accepted_where_its_implementation_has_it(
         (
             {"reasoning": "thoughts", "jsonSchema": {"type": "object"}},
             ".reasoning",
-            "a completion that jsonSchema holds from its start has no reasoning",
+            "with jsonSchema a completion is JSON from its start, so it has no reasoning; leave one"
+            " of the two out",
         ),
         ({"repetitionPenalty": 0}, ".repetitionPenalty", "0.0 is less than the least allowed 0.01"),
     ],
@@ -130,11 +131,11 @@ def test_a_parameter_that_cannot_work_is_refused_before_anything_runs(
         ("chat_template_kwargs", "chat_template_kwargs is written chatTemplateArgs"),
         ("quantization", "quantization is written engine.quantization"),
         ("max_model_len", "max_model_len is written engine.maxModelLen"),
-        ("trust_remote_code", "trust_remote_code is never on; convert the model"),
-        ("trustRemoteCode", "trust_remote_code is never on; convert the model"),
+        ("trust_remote_code", "trust_remote_code is always off; convert the model"),
+        ("trustRemoteCode", "trust_remote_code is always off; convert the model"),
         ("logit_bias", "logit_bias is not offered; use badWords, or penalties"),
         ("grammar", "grammars are not offered; use jsonSchema"),
-        ("rope_scaling", "rope scaling stands in the model's config.json"),
+        ("rope_scaling", "set rope scaling in the model's config.json"),
         (
             "gpu_memory_utilization",
             "gpu_memory_utilization is not set by a step, since tenants share engines: the worker"
@@ -151,7 +152,7 @@ def test_a_name_of_another_tool_is_answered_with_ours(problems: Any, name: str, 
 def test_names_of_models_mean_nothing_to_other_engines(problems: Any) -> None:
     other = {"uses": "data.sql", "with": {"query": "select 1 as a", "trust_remote_code": True}}
     (found,) = problems(other).values()
-    assert "never on" not in found
+    assert "always off" not in found
 
 
 ADDED = [p for p in CONTRACT.params if p.added]

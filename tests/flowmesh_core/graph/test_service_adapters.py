@@ -68,12 +68,12 @@ def test_an_adapter_is_loaded_by_its_name_beside_the_model() -> None:
         (
             {"uses": "llm.embed", "adapters": GERMAN},
             "adapters",
-            "llm.embed takes no adapters of a service",
+            "llm.embed cannot load adapters for a service",
         ),
         (
             {"adapters": GERMAN, "with": {"implementation": "transformers"}},
             "with.implementation",
-            "transformers answers no requests: expected vllm",
+            "transformers does not serve requests: expected vllm",
         ),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_engines_settings_are_checked_as_those_of_a_step() -> None:
     assert problems(**{"with": refused}) == {
         "with.engine.quantization": "'best' is not allowed; use one of awq, gptq, fp8,"
         " bitsandbytes",
-        "with.engine.trust_remote_code": "trust_remote_code is never on; convert the model",
+        "with.engine.trust_remote_code": "trust_remote_code is always off; convert the model",
     }
 
 
@@ -72,8 +72,11 @@ def test_at_least_one_replica_is_loaded() -> None:
 
 def test_what_a_component_cannot_have_is_named() -> None:
     assert "did you mean 'llm.generate'" in problems(uses="llm.generat")["uses"]
-    assert problems(uses="data.sql")["uses"] == "data.sql loads no model, so nothing stays loaded"
-    assert "requests have it" in problems(**{"with": {"maxTokens": 4}})["with.maxTokens"]
+    assert (
+        problems(uses="data.sql")["uses"]
+        == "data.sql loads no model that a service could keep loaded"
+    )
+    assert "write it in requests" in problems(**{"with": {"maxTokens": 4}})["with.maxTokens"]
     assert problems(inputs={})["inputs"] == "llm.generate needs the input 'model'"
     assert "expected inputs.NAME" in problems(inputs={"model": "base.model"})["inputs.model"]
 

@@ -106,7 +106,7 @@ def test_all_problems_of_stages_are_found_at_once() -> None:
     ]
     found = problems(stages=stages, reply={"text": "hit", "ok": "second.completion"})
     assert found == {
-        "stages[0].name": "the name 'request' has another meaning: expected another one",
+        "stages[0].name": "the name 'request' is reserved: expected another one",
         "stages[1].inputs.question": "no stage 'requst'; did you mean 'request'?",
         "stages[1].inputs.odd": "'a b' is not a reference: expected request.FIELD, STAGE or"
         " STAGE.FIELD",
@@ -115,10 +115,10 @@ def test_all_problems_of_stages_are_found_at_once() -> None:
         " 'completion'?",
         "stages[3].with.messages": "'{{ 1 + 1 }}' is not a reference: expected"
         " {{ request.FIELD }} or {{ STAGE.FIELD }}",
-        "stages[3].with.n": "'n' is not for a stage: its value is one answer",
+        "stages[3].with.n": "'n' is not allowed in a stage, whose value is one answer",
         "stages[4].with": "expected messages or prompt, such as messages: [{role: user, content:"
         ' "{{ request.question }}"}]',
-        "stages[4].stream": "'answer' streams already",
+        "stages[4].stream": "stage 'answer' streams already: expected one at most",
         "stages[3].stream": "stage 'best' reads its answer: only a last stage streams",
         "stages[1]": "nothing reads stage 'hits': name it in reply",
         "stages[2]": "nothing reads stage 'best': name it in reply",
@@ -200,7 +200,7 @@ def test_a_class_that_cannot_be_a_component_is_refused(code: str, problem: str) 
 def test_several_components_need_stages() -> None:
     found = problems(stages=[], reply={})
     assert found["components"].startswith("more than one component")
-    assert found["components.search.python"].startswith("Python code answers stages only")
+    assert found["components.search.python"].startswith("a Python component serves only stages")
 
 
 @pytest.mark.parametrize("component", [{}, {**PYTHON, **ENGINE}])
@@ -258,8 +258,8 @@ def test_what_a_stage_asks_of_an_engine_is_checked_with_its_place_and_a_remedy()
         "with": {"prompt": "{{ hits.rows }} {{ query.vector }}", "maxTokenz": 4, "max_tokens": 3},
     }
     assert searched(wrong_query, wrong_hits, wrong_answer) == {
-        "stages[0].with.encodingFormat": "'encodingFormat' is not for a stage: its value is one"
-        " answer",
+        "stages[0].with.encodingFormat": "'encodingFormat' is not allowed in a stage, whose value"
+        " is one answer",
         "stages[0].with.txt": "no parameter 'txt' of a stage; did you mean 'text'?",
         "stages[0].stream": "llm.embed does not stream: expected a stage of llm.generate",
         "stages[1].inputs.row": "retrieve.topk reads no input 'row' in a stage; did you mean"
@@ -307,7 +307,7 @@ def test_engines_that_answer_no_requests_are_refused() -> None:
     )
     alone = {"search": SEARCHED["components"]["search"]}
     found = problems(**{**SEARCHED, "components": alone, "stages": [], "reply": {}})
-    assert found["components.search.uses"].startswith("retrieve.topk answers stages only")
+    assert found["components.search.uses"].startswith("retrieve.topk serves only stages")
 
 
 def test_components_of_one_affinity_group_have_equal_numbers_of_replicas() -> None:
@@ -452,7 +452,7 @@ def test_a_target_as_a_multiple_is_of_stages_and_excludes_a_latency() -> None:
     assert entry.slo_s == 0.0
     alone = {"components": {"writer": ENGINE}, "stages": [], "reply": {}}
     found = problems(slo={"scale": 3}, **alone)
-    assert found["slo.scale"].startswith("scale is for a service with stages: expected latency")
+    assert found["slo.scale"].startswith("scale needs stages: expected latency")
     for slo, problem in (
         ({"scale": 3, "latency": "4s"}, "give latency or scale, one of them"),
         ({"scale": 1}, "greater than or equal to 1.1"),

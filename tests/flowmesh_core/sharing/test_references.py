@@ -110,7 +110,7 @@ def test_no_changed_reference_is_valid(position: int, character: str) -> None:
     ],
 )
 def test_a_bare_digest_or_another_form_is_not_a_reference(reference: str) -> None:
-    with pytest.raises(InvalidReferenceError, match="is no reference; it looks like cas:"):
+    with pytest.raises(InvalidReferenceError, match="is not a reference; it looks like cas:"):
         verify(KEY, {"ns-a": 0}, reference)
 
 

@@ -81,7 +81,7 @@ def test_patterns_have_json_schema_semantics(pattern: str, good: str, bad: str) 
         ({"unevaluatedProperties": False, "patternProperties": {}}, "cannot be combined with"),
         (
             {"x": {"$schema": "https://json-schema.org/draft/2020-12/schema"}, "$ref": "#/x"},
-            r"\$schema stands only at the top",
+            r"\$schema is allowed only at the top level",
         ),
     ],
 )
