@@ -205,7 +205,7 @@ _FAILURES = (
             ),
         ),
         "short",
-        "In 15 minutes, by kind of failure; docs/failures.md explains each. The alert"
+        "In 15 minutes, by kind of failure; docs/states.md explains each. The alert"
         " FlowMeshStepsFailing fires from five failures of one of the kinds that the fabric itself"
         " causes.",
         limit=5.0,
