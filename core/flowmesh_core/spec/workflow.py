@@ -51,7 +51,10 @@ class WeightsSpec(SpecModel):
     alpha: float = Field(ge=0, le=1000, description="Weight of finishing early.")
     beta: float = Field(ge=0, le=1000, description="Weight of low cost.")
     gamma: float = Field(
-        ge=0, le=1000, description="Weight of input data that is already on or near the worker."
+        ge=0,
+        le=1000,
+        description="Weight of input locality: of input data that is already on or near the"
+        " worker.",
     )
 
 
