@@ -323,8 +323,8 @@ WIN_RATE = EngineContract(
             default=[],
             columns="many",
             doc="Columns that identify what was compared. Rows with the same values in them (both"
-            " orders, or several judges) are then one comparison. a wins it if the mean of their"
-            " outcomes is above 0.5.",
+            " orders, or several judges) are then one comparison, which answer a wins if the mean"
+            " of their outcomes is above 0.5.",
         ),
         _CONFIDENCE,
     ),

@@ -22,8 +22,9 @@ TOPK = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="The columns of the queries, and in the column `output` a list of {row, score,"
-            " ...}, nearest first. `row` is the index of the found row in the corpus, from 0.",
+            doc="The columns of the queries, and a column (named by `output`) with a list of {row,"
+            " score, ...}, nearest first. `row` is the index of the found row in the corpus, from"
+            " 0.",
         ),
     ),
     params=(
