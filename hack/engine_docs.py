@@ -33,8 +33,8 @@ FILES = (
 PROMISES = {
     Determinism.EXACT: "exact: the same inputs give the same bytes",
     Determinism.SEEDED: "seeded: the same inputs and seed give the same bytes",
-    Determinism.SAMPLED: "sampled: a second run may differ",
-    Determinism.EXTERNAL: "external: it depends on or changes something outside",
+    Determinism.SAMPLED: "sampled: a second run may give a different result",
+    Determinism.EXTERNAL: "external: it depends on, or changes, something outside the fabric",
 }
 
 
@@ -54,34 +54,40 @@ def plugin() -> str:
 
 
 def _facts(c: EngineContract) -> list[str]:
-    facts = [PROMISES[c.determinism]]
-    if "batchInvariant" in c.identity_fields:
-        facts[0] += " (sampled with `batchInvariant: false`)"
-    if c.sampled_with:
-        facts[0] += f" (sampled with {_choices(c.sampled_with)})"
-    if c.external_with:
-        facts[0] += f" (external with {_choices(c.external_with)})"
+    facts = [PROMISES[c.determinism], *_exceptions(c)]
     if c.idempotent_with and not c.idempotent:
         facts.append(f"retried only with {_choices(c.idempotent_with)}")
     if c.row_wise:
-        facts.append("row by row: one action per chunk")
-    facts.append("on the pool's devices" if c.needs_gpu_class == "accelerator" else "on the host")
+        facts.append("row-wise: one action for each chunk")
+    devices = c.needs_gpu_class == "accelerator"
+    facts.append("runs on the pool's accelerators, if it has any" if devices else "runs on the CPU")
     if c.user_code:
-        facts.append("on pools that allow user code")
+        facts.append("needs a pool that allows user code")
     elif c.user_code_with:
-        facts.append(f"on pools that allow user code with {_choices(c.user_code_with)}")
+        facts.append(f"with {_choices(c.user_code_with)}, needs a pool that allows user code")
     if c.default_timeout_s:
         facts.append(_timeouts(c))
-    return [*facts, f"counts {c.work_unit}"]
+    return [*facts, f"usage is counted in {c.work_unit}"]
+
+
+def _exceptions(c: EngineContract) -> list[str]:
+    """Returns the values with which a step has another determinism than its engine."""
+    found = []
+    if c.determinism is Determinism.SEEDED and "batchInvariant" in c.identity_fields:
+        found.append("sampled with `batchInvariant: false`")
+    if c.sampled_with:
+        found.append(f"sampled with {_choices(c.sampled_with)}")
+    if c.external_with:
+        found.append(f"external with {_choices(c.external_with)}")
+    return found
 
 
 def _timeouts(c: EngineContract) -> str:
-    usual, most = duration(c.default_timeout_s), duration(c.max_timeout_s)
-    if c.timeout_param:
-        usual += f" or what `{c.timeout_param}` needs"
-    return f"an attempt ends after {usual}" + (
-        f", with `timeout` after {most} at most" if most != usual else ""
-    )
+    usual, longest = duration(c.default_timeout_s), duration(c.max_timeout_s)
+    if longest == usual:
+        return f"an attempt times out after {usual}, or after a shorter `timeout`"
+    own = f" (later if `{c.timeout_param}` needs it)" if c.timeout_param else ""
+    return f"an attempt times out after {usual}{own}, or after `timeout`, {longest} at most"
 
 
 def _engine(c: EngineContract) -> str:
@@ -89,8 +95,10 @@ def _engine(c: EngineContract) -> str:
     if c.inputs:
         rows = [[_name(p), p.kind.value, _input(p), _cell(p.doc)] for p in c.inputs]
         parts.append(_table(["input", "kind", "", ""], rows))
-    rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _output_doc(p)] for p in c.outputs]
-    parts.append(_table(["output", "kind", *(["over chunks"] if c.row_wise else []), ""], rows))
+    if c.outputs:
+        rows = [[f"`{p.name}`", p.kind.value, *_output(c, p), _output_doc(p)] for p in c.outputs]
+        over = ["chunks are combined by"] if c.row_wise else []
+        parts.append(_table(["output", "kind", *over, ""], rows))
     if c.params:
         rows = [[f"`{p.name}`", p.type.value, _default(p), _param_doc(p)] for p in c.params]
         parts.append(_table(["parameter", "type", "default", ""], rows))
@@ -130,7 +138,7 @@ def _output(c: EngineContract, port: Port) -> list[str]:
     if not c.row_wise:
         return []
     joined = port.kind is PortKind.DATASET or port.reduction is Reduction.CONCAT
-    return ["in order" if joined else port.reduction.value]
+    return ["concatenation" if joined else port.reduction.value]
 
 
 def _output_doc(port: Port) -> str:
@@ -140,7 +148,9 @@ def _output_doc(port: Port) -> str:
 
 def _param_doc(param: Param) -> str:
     only = "".join(f" Only with `implementation: {i}`." for i in param.implementations)
-    since = f" Needs a worker with minor {param.added} of the contract." if param.added else ""
+    since = (
+        f" Needs a worker whose contract has minor {param.added} or later." if param.added else ""
+    )
     return _cell(param.doc + only + since)
 
 

@@ -29,14 +29,14 @@ _TOTALS = (
         "Paid",
         (Query(_total(_PAID)),),
         "currencyUSD",
-        "Paid by the chosen tenants' runs since the accounts began.",
+        "What the runs of the selected tenants have paid since the accounts began.",
         Kind.NUMBER,
     ),
     Panel(
         "Saved by sharing",
         (Query(_total(_SAVED)),),
         "currencyUSD",
-        "What the runs with hits would have paid to execute those actions.",
+        "What runs would have paid to execute the actions whose results they reused.",
         Kind.NUMBER,
     ),
     Panel(
@@ -50,18 +50,20 @@ _TOTALS = (
         "Bill of all workers",
         (Query("max(flowmesh_bill_usd_total)"),),
         "currencyUSD",
-        "Bill = paid by runs + the fabric account + costs of running attempts.",
+        "The bill is what runs and services have paid, plus the fabric account, plus the cost so"
+        " far of running attempts.",
         Kind.NUMBER,
     ),
     Panel(
-        "The fabric's own",
+        "Fabric account",
         (Query("max(flowmesh_fabric_usd)"),),
         "currencyUSD",
-        "Idle, boot, lost and replica time. If it is large, pools are too large or scale slowly.",
+        "The fabric account: idle, boot and lost time, and replica attempts. If it is large, pools"
+        " are too large or scale too slowly.",
         Kind.NUMBER,
     ),
     Panel(
-        "Price of the fleet",
+        "Price of all workers",
         (
             Query(
                 "sum(sum by (pool) (flowmesh_workers) * on (pool) group_left ()"
@@ -69,7 +71,7 @@ _TOTALS = (
             ),
         ),
         "currencyUSD",
-        "Dollars per hour of the connected workers.",
+        "What the connected workers cost, in dollars per hour.",
         Kind.NUMBER,
     ),
 )
@@ -94,7 +96,7 @@ _BUDGETS = (
         "Budget left",
         (Query('sum by (tenant) (flowmesh_budget_left_usd{tenant=~"$tenant"})', "{{tenant}}"),),
         "currencyUSD",
-        "Of the live runs that have a budget.",
+        "Dollars that are left of the budgets of live runs.",
     ),
     Panel(
         "Share of budgets left",
@@ -106,8 +108,8 @@ _BUDGETS = (
             ),
         ),
         "percentunit",
-        "Near 0 the next action is not dispatched: its reservation does not fit. The alert "
-        "FlowMeshBudgetNearlySpent is at a tenth.",
+        "Near 0 the next action is not dispatched, since the budget cannot cover the cost reserved"
+        " for it. The alert FlowMeshBudgetNearlySpent fires below a tenth.",
         floor=0.1,
     ),
 )
@@ -124,14 +126,15 @@ _ENERGY = (
         "Energy saved by tenant",
         _watts(_J_SAVED, "tenant"),
         "watt",
-        "Energy that executing the hits would have used.",
+        "Energy that executing the hits would have used, in joules per second.",
         Kind.STACKED,
     ),
     Panel(
         "Energy by model",
         _watts(_J, "model"),
         "watt",
-        "Trained models count under the imported model that they descend from.",
+        "Joules per second. A trained model counts under the imported model that it was trained"
+        " from.",
         Kind.STACKED,
     ),
     Panel(
@@ -143,14 +146,14 @@ _ENERGY = (
             ),
         ),
         "percentunit",
-        "1: all energy is estimated from power draw and time; 0: all of it was metered.",
+        "At 1, all energy is estimated from power draw and time; at 0, all of it was metered.",
     ),
 )
 
 COST = Board(
     uid="flowmesh-cost",
     title="FlowMesh / Cost",
-    about="Dollars and joules: paid, saved by sharing, remaining of budgets.",
+    about="Dollars and joules: what was paid, what sharing saved, and what is left of budgets.",
     variables=(("tenant", _PAID), ("pool", _PAID), ("model", _PAID)),
     rows=(
         ("Since the accounts began", _TOTALS),

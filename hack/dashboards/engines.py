@@ -42,13 +42,13 @@ _ENGINES = (
         "Time to the first token",
         _quantiles("vllm:time_to_first_token_seconds"),
         "s",
-        "It grows with the queue: see the requests that wait.",
+        "Grows with the queue: see the waiting requests in the panel Requests.",
     ),
     Panel(
         "Time between tokens",
         _quantiles("vllm:time_per_output_token_seconds"),
         "s",
-        "It grows with the batch.",
+        "Grows with the size of the batch.",
     ),
     Panel(
         "Requests",
@@ -65,10 +65,10 @@ _ENGINES = (
             ),
         ),
         "short",
-        "In the engine, and in its queue.",
+        "Requests that run in the engine, and that wait in its queue.",
     ),
     Panel(
-        "Cache of keys and values",
+        "KV cache",
         (
             Query(
                 f"max by (model_name) (vllm:kv_cache_usage_perc{_MODEL})",
@@ -77,11 +77,12 @@ _ENGINES = (
             ),
         ),
         "percentunit",
-        "The share in use. Near 1, requests are preempted and computed again.",
+        "The share of the key-value cache in use. Near 1, requests are preempted and computed"
+        " again.",
         limit=0.95,
     ),
     Panel(
-        "Hits of the prefix cache",
+        "Prefix cache hits",
         (
             Query(
                 f"{_rate('vllm:prefix_cache_hits_total')}"
@@ -91,29 +92,29 @@ _ENGINES = (
             ),
         ),
         "percentunit",
-        "The share of prompt tokens that were not computed.",
+        "The share of prompt tokens that were found in the cache and not computed.",
     ),
 )
 
 _GPUS = (
     Panel(
-        "Utilisation of GPUs",
+        "GPU utilization",
         _gpu("DCGM_FI_DEV_GPU_UTIL", " / 100"),
         "percentunit",
-        "The share of time in which a kernel ran. Near 0 on a pool with a price, see the alert on"
-        " idle workers.",
+        "The share of time in which a kernel ran. If it stays near 0 in a pool with a price, see"
+        " the alert FlowMeshPaidWorkersIdle.",
     ),
     Panel(
-        "Memory of GPUs",
+        "GPU memory",
         _gpu("DCGM_FI_DEV_FB_USED", " * 1048576"),
         "bytes",
-        "In use; engines reserve most of it when they start.",
+        "Memory in use. Engines reserve most of it when they start.",
     ),
     Panel(
-        "Power of GPUs",
+        "GPU power",
         _gpu("DCGM_FI_DEV_POWER_USAGE"),
         "watt",
-        "As the driver measures it.",
+        "Power draw as measured by the driver.",
         Kind.STACKED,
     ),
 )
@@ -121,7 +122,7 @@ _GPUS = (
 ENGINES = Board(
     uid="flowmesh-engines",
     title="FlowMesh / Engines and GPUs",
-    about="vLLM's own metrics, and GPUs, where Prometheus scrapes them.",
+    about="vLLM's own metrics and those of GPUs, if Prometheus scrapes them.",
     variables=(("model_name", "vllm:num_requests_running"),),
     rows=(("vLLM", _ENGINES), ("GPUs", _GPUS)),
 )

@@ -43,17 +43,17 @@ _NOW = (
         "Waiting actions",
         (Query("sum(flowmesh_actions_ready)"),),
         "short",
-        "Ready, and not assigned to a worker.",
+        "Actions that are ready but not assigned to a worker yet.",
         Kind.NUMBER,
     ),
     Panel(
         "Running attempts",
         (Query("sum(flowmesh_actions_running)"),),
         "short",
-        "Assigned to workers.",
+        "Attempts that are assigned to workers.",
         Kind.NUMBER,
     ),
-    Panel("Workers", (Query("sum(flowmesh_workers)"),), "short", "Connected.", Kind.NUMBER),
+    Panel("Workers", (Query("sum(flowmesh_workers)"),), "short", "Connected workers.", Kind.NUMBER),
     Panel(
         "Hit share",
         (
@@ -70,7 +70,7 @@ _NOW = (
         "Leader's epoch",
         (Query("max(flowmesh_leader_epoch)"),),
         "short",
-        "Increases by one with every takeover or restart.",
+        "Increases by one with each takeover or restart of the control plane.",
         Kind.NUMBER,
     ),
 )
@@ -84,34 +84,34 @@ _QUEUE = (
             Query(f"sum by (pool) (flowmesh_backlog_actions{_POOL})", "waiting for {{pool}}"),
         ),
         "short",
-        "If actions wait and none runs, see the causes in the next panel.",
+        "If actions wait and none runs, see the causes in the panel Why actions wait.",
     ),
     Panel(
         "Why actions wait",
         (Query("sum by (cause) (flowmesh_actions_rejected)", "{{cause}}"),),
         "short",
-        "The scheduler's reasons at its last decision; `busy` is the only harmless one.",
+        "Why the last scheduling cycle did not place them; only `busy` is harmless.",
         Kind.STACKED,
     ),
     Panel(
         "Backlog by pool",
         (Query(f"sum by (pool) (flowmesh_backlog_seconds{_POOL})", "{{pool}}"),),
         "s",
-        "Predicted worker-seconds of running and ready work, by which pools scale.",
+        "Predicted worker-seconds of running and ready work. Pools scale by it.",
     ),
     Panel(
         "Time from ready to a worker",
         _quantiles("flowmesh_wait_seconds", "pool"),
         "s",
-        "First attempts only. Pools grow so that no worker has more than `targetBacklog` of work "
-        "before it, 60 s by default.",
+        "From ready to assigned to a worker, first attempts only. Pools grow so that no worker has"
+        " more than `targetBacklog` of work ahead of it, 60 s by default.",
         limit=60.0,
     ),
     Panel(
         "Time of an attempt",
         _quantiles("flowmesh_attempt_seconds", "pool"),
         "s",
-        "From the assignment to a worker to the end, with loading.",
+        "From the assignment to a worker until the end, including loading.",
     ),
 )
 
@@ -126,20 +126,21 @@ _WORK = (
         "Hits by kind",
         (Query(_rate("flowmesh_action_cache_hits_total", "kind"), "{{kind}}"),),
         "ops",
-        "Published before, merged with one in flight, or a whole step.",
+        "By where the result came from: an action published before, an action in flight, or a whole"
+        " step published before.",
         Kind.STACKED,
     ),
     Panel(
         "Hit share over time",
         (Query(f"{_HIT_RATE} / ({_HIT_RATE} + {_RUN_RATE})", "hits"),),
         "percentunit",
-        "Hits among the actions that ended.",
+        "The share of hits among the actions that ended.",
     ),
     Panel(
         "Batch size",
         _quantiles("flowmesh_batch_size", "engine"),
         "short",
-        "Actions of one signature that a worker runs together.",
+        "Attempts of one signature that a worker has after a batch was assigned to it.",
     ),
     Panel(
         "Tokens",
@@ -156,7 +157,8 @@ _WORK = (
         "Share of time spent loading",
         (Query(f"{_LOAD} / ({_LOAD} + {_RUN})", "{{pool}}"),),
         "percentunit",
-        "If it stays high, models take turns on too few workers.",
+        "The share of attempts' time spent waiting for models to load. If it stays high, several"
+        " models take turns on too few workers.",
     ),
 )
 
@@ -172,22 +174,23 @@ _WORKERS = (
         "Utilisation",
         (Query(f"{_BUSY} / {_ALL}", "{{pool}}"),),
         "percentunit",
-        "The share of workers' time with assigned work. Below a tenth FlowMeshPaidWorkersIdle "
-        "fires for a pool that costs more than half a dollar an hour.",
+        "The share of time in which workers had work. Below a tenth, the alert"
+        " FlowMeshPaidWorkersIdle fires for a pool whose idle workers cost more than half a dollar"
+        " an hour.",
         floor=0.1,
     ),
     Panel(
         "Engine hosts",
         (Query("sum by (pool, state) (flowmesh_engine_instances)", "{{pool}} {{state}}"),),
         "short",
-        "Loaded engine instances, and those that load.",
+        "Engine instances of workers, by state.",
         Kind.STACKED,
     ),
     Panel(
         "Power",
         (Query(_rate("flowmesh_joules_total", "pool", 'pool=~"$pool"'), "{{pool}}"),),
         "watt",
-        "Joules per second used by attempts; estimated where no meter was read.",
+        "Joules per second that attempts use; estimated where no meter was read.",
         Kind.STACKED,
     ),
 )
@@ -202,8 +205,9 @@ _FAILURES = (
             ),
         ),
         "short",
-        "By kind, in 15 minutes; docs/states.md explains each. Of one of the fabric's own kinds "
-        "the alert FlowMeshStepsFailing allows four.",
+        "In 15 minutes, by kind of failure; docs/states.md explains each. The alert"
+        " FlowMeshStepsFailing fires from five failures of one of the kinds that the fabric itself"
+        " causes.",
         limit=5.0,
     ),
     Panel(
@@ -219,7 +223,7 @@ _FAILURES = (
             ),
         ),
         "ops",
-        "They are retried where that can help.",
+        "Attempts that failed, by outcome. They are retried if a retry can help.",
         Kind.STACKED,
     ),
     Panel(
@@ -231,7 +235,7 @@ _FAILURES = (
             ),
         ),
         "short",
-        "By verdict.",
+        "Ended runs, by phase.",
         Kind.STACKED,
     ),
     Panel(
@@ -243,8 +247,8 @@ _FAILURES = (
             ),
         ),
         "short",
-        "In 15 minutes. `lost`: no heartbeat, of which the alert FlowMeshWorkersLost allows two a "
-        "pool; `drained`: ended in order.",
+        "In 15 minutes. `lost`: the heartbeats stopped; from three in one pool the alert"
+        " FlowMeshWorkersLost fires. `drained`: the worker ended in an orderly way.",
         limit=3.0,
     ),
 )
@@ -257,22 +261,23 @@ _INSIDE = (
             Query(_quantile(0.99, "flowmesh_scheduling_cycle_seconds", ""), "p99"),
         ),
         "s",
-        "The limit is 20 ms for 10,000 ready actions on 100 workers.",
+        "The target is 20 ms with 10,000 ready actions on 100 workers.",
         limit=0.02,
     ),
     Panel(
         "Prediction error",
         (Query(_quantile(0.5, "flowmesh_prediction_error", "engine"), "{{engine}}"),),
         "percentunit",
-        "Median relative error of predicted running times. Near 1, predictions are guesses; the "
-        "alert FlowMeshPredictionsOff is at 0.7.",
+        "Median relative error of predicted run times. Near 1, predictions are guesses. The alert"
+        " FlowMeshPredictionsOff fires above 0.7.",
         limit=0.7,
     ),
     Panel(
         "Store operations, p99",
         (Query(_quantile(0.99, "flowmesh_store_seconds", "operation"), "{{operation}}"),),
         "s",
-        "Measured by the control plane; with failures. The alert FlowMeshStoreSlow is at 1 s.",
+        "As measured by the control plane, including failed operations. The alert FlowMeshStoreSlow"
+        " fires if the p90 of operations on records is above 1 s.",
         limit=1.0,
     ),
     Panel(
@@ -282,7 +287,7 @@ _INSIDE = (
             Query("max(flowmesh_store_writes_failing)", "refuses"),
         ),
         "short",
-        "While the store refuses writes, nothing is published and verdicts wait.",
+        "While the store refuses writes (`refuses` is 1), no result is published and no run ends.",
     ),
     Panel(
         "Events and store work that wait",
@@ -291,14 +296,14 @@ _INSIDE = (
             Query("sum(flowmesh_store_task_queue_length)", "store work"),
         ),
         "short",
-        "If it stays in the thousands, the control plane is overloaded.",
+        "If either stays in the thousands, the control plane is overloaded.",
         limit=1000.0,
     ),
     Panel(
         "Requests to the API server",
         (Query(_rate("flowmesh_api_requests_total", "verb"), "{{verb}}", needs="operator"),),
         "reqps",
-        "By verb; an idle fabric writes nothing but its Lease.",
+        "To the Kubernetes API server, by verb. An idle fabric writes only its Lease.",
     ),
 )
 
@@ -307,7 +312,8 @@ _STORE = (
         "Stored bytes",
         (Query("max by (use) (flowmesh_stored_bytes)", "{{use}}"),),
         "bytes",
-        "Blobs after the last collection: in use, and not old enough to be deleted.",
+        "Bytes of blobs after the last collection: in use, and unused but not old enough to be"
+        " deleted.",
         Kind.STACKED,
     ),
     Panel(
@@ -318,14 +324,14 @@ _STORE = (
             ),
         ),
         "short",
-        "By kind. Evicted results say that the store is at its bound.",
+        "What was deleted, by kind. Evicted results mean that the store has reached its limit.",
         Kind.STACKED,
     ),
     Panel(
         "Reclaimed",
         (Query("sum(rate(flowmesh_collected_bytes_total[$__rate_interval]))", "bytes a second"),),
         "Bps",
-        "Bytes of deleted blobs.",
+        "Bytes of deleted blobs, per second.",
     ),
     Panel(
         "Collections",
@@ -335,8 +341,9 @@ _STORE = (
             Query("max(flowmesh_collection_unreadable_runs)", "runs that cannot be read"),
         ),
         "short",
-        "The alerts FlowMeshCollectionFailing and FlowMeshCollectionHeldBack fire where none "
-        "succeeds, and where content stays since a run cannot be read.",
+        "The alert FlowMeshCollectionFailing fires if no collection succeeds,"
+        " FlowMeshCollectionHeldBack if content is not deleted because the records of a run cannot"
+        " be read.",
     ),
 )
 
@@ -351,7 +358,7 @@ FABRIC = Board(
         ("Work", _WORK),
         ("Workers", _WORKERS),
         ("Failures", _FAILURES),
-        ("Inside", _INSIDE),
+        ("Control plane", _INSIDE),
         ("Store", _STORE),
     ),
 )

@@ -57,18 +57,19 @@ _TOTALS = (
         "Requests",
         (Query(_REQUESTS, needs=_ROUTER),),
         "reqps",
-        "Requests that ended, per second, with those that were refused.",
+        "Requests that ended, per second, including refused ones.",
         Kind.NUMBER,
     ),
     Panel(
         "Share failed",
         (Query(f"{_FAILED} / {_REQUESTS}", needs=_ROUTER),),
         "percentunit",
-        "Failed, later than their timeout, or with a lost replica. Refusals are not among them.",
+        "The share of requests that failed, timed out or lost their replica. Refused requests do"
+        " not count as failed.",
         Kind.NUMBER,
     ),
     Panel(
-        "p99 of latency",
+        "p99 latency",
         (
             Query(
                 "histogram_quantile(0.99, "
@@ -77,7 +78,7 @@ _TOTALS = (
             ),
         ),
         "s",
-        "From a request to the end of its answer, over all chosen services.",
+        "From a request to the end of its answer, over all selected services.",
         Kind.NUMBER,
     ),
     Panel(
@@ -91,11 +92,11 @@ _TOTALS = (
         "Replicas",
         (Query(f"sum(max by (service) (flowmesh_service_replicas{_BY}))", needs=_ROUTER),),
         "short",
-        "Replicas that take calls, as the router sees them that is connected to most.",
+        "Replicas that accept calls, as seen by the router that is connected to the most replicas.",
         Kind.NUMBER,
     ),
     Panel(
-        "Cost an hour",
+        "Cost per hour",
         (Query(f"{_SPENT} * {_HOUR}"),),
         "currencyUSD",
         "What the replicas of all services cost, in dollars per hour.",
@@ -114,7 +115,8 @@ _ASKED = (
             ),
         ),
         "reqps",
-        "A growing part of failed or lost ones: read the workers' log. Of refused ones: see below.",
+        "If the share of failed or lost requests grows, read the workers' logs. If that of refused"
+        " requests grows, see Refusals by reason.",
         Kind.STACKED,
     ),
     Panel(
@@ -127,14 +129,15 @@ _ASKED = (
             ),
         ),
         "reqps",
-        "overloaded and no_replica: more replicas are needed. All others are clients' mistakes.",
+        "`overloaded` and `no_replica` mean that more replicas are needed. All others are mistakes"
+        " of clients.",
         Kind.STACKED,
     ),
     Panel(
         "In flight by service",
         (Query(f"sum by (service) (flowmesh_service_in_flight{_BY})", "{{service}}", _ROUTER),),
         "short",
-        "Running at a replica, queued there, or on the way.",
+        "Requests that run at a replica, wait there, or are on the way.",
         Kind.STACKED,
     ),
 )
@@ -144,33 +147,33 @@ _TIMES = (
         "Latency",
         _quantiles("flowmesh_service_latency_seconds"),
         "s",
-        "From a request to the end of its answer; long answers take long.",
+        "From a request to the end of its answer. Long answers take longer.",
     ),
     Panel(
-        "Misses of the latency target",
+        "Missed latency targets",
         (
             Query(f"({_MISSED}) and on (service) {_MAY_MISS}", "{{service}}", needs=_ROUTER),
             Query(_MAY_MISS, "{{service}} may", needs=_ROUTER),
         ),
         "percentunit",
-        "Share of requests later than slo.latency, beside slo.missRate. Above it: fmesh services"
-        " capacity.",
+        "The share of requests that took longer than slo.latency, and the allowed share,"
+        " slo.missRate (`may`). If it is above that, see fmesh services capacity.",
     ),
     Panel(
         "Time to the first event",
         _quantiles("flowmesh_service_ttft_seconds"),
         "s",
-        "Of streamed requests. It grows first where replicas have too much to do.",
+        "Of streamed requests. It is the first to grow when replicas are overloaded.",
     ),
     Panel(
         "Time per token",
         _quantiles("flowmesh_service_tpot_seconds"),
         "s",
-        "Of streamed answers after their first event. It grows with the calls that an engine runs"
-        " at once: see batches and caps.",
+        "Of streamed answers, after their first event. It grows with the number of calls that an"
+        " engine runs at once: see Batches and caps.",
     ),
     Panel(
-        "Misses of the targets of tokens",
+        "Missed token targets",
         (
             *(
                 Query(f"({share}) and on (service) {_MAY_MISS}", legend, needs=_ROUTER)
@@ -179,8 +182,8 @@ _TIMES = (
             Query(_MAY_MISS, "{{service}} may", needs=_ROUTER),
         ),
         "percentunit",
-        "Share of streams that began later than slo.ttft, and of those slower than slo.tpot, beside"
-        " slo.missRate. Without a target its share is 0.",
+        "The share of streams that began later than slo.ttft, that of streams slower than slo.tpot,"
+        " and the allowed share, slo.missRate (`may`). Without a target its share is 0.",
     ),
     Panel(
         "Tokens",
@@ -213,8 +216,8 @@ _COMPONENTS = (
             ),
         ),
         "s",
-        "Mean time of a call at its worker. A long queue: more replicas. Long computing: a faster"
-        " device, or smaller batches.",
+        "Mean time of a call at its worker. If the time in the queue is long, add replicas; if the"
+        " compute time is long, use a faster device or smaller batches.",
         Kind.STACKED,
     ),
     Panel(
@@ -232,8 +235,8 @@ _COMPONENTS = (
             ),
         ),
         "short",
-        "Mean calls in a batch, of an engine those that run at once, beside the most. Near it:"
-        " replicas are full.",
+        "Mean number of calls in a batch (for an engine, of calls that run at once), and the"
+        " maximum (`at most`). Near the maximum, replicas are full.",
     ),
     Panel(
         "Time to choose replicas",
@@ -246,7 +249,8 @@ _COMPONENTS = (
             ),
         ),
         "s",
-        "Of each choice by a router: of the replica of a call, or of all those of a route.",
+        "Mean time that a router needs to choose the replica for a call, or all replicas of a"
+        " route.",
     ),
 )
 
@@ -259,10 +263,10 @@ _FLEET = (
             ),
         ),
         "short",
-        "Replicas that take calls. At 0 all requests of a service are refused.",
+        "Replicas that accept calls. At 0, all requests to the service are refused.",
     ),
     Panel(
-        "Replicas wanted and there",
+        "Wanted and actual replicas",
         (
             Query(
                 f"max by (service, state) (flowmesh_service_replicas_by_state{_BY})",
@@ -270,15 +274,15 @@ _FLEET = (
             ),
         ),
         "short",
-        "Replicas that there should be, and those that workers report, by state. fmesh services"
-        " why says what is missing.",
+        "Replicas that there should be (`wanted`), and those that workers report, by state. fmesh"
+        " services why says what is missing.",
     ),
     Panel(
         "Time to load a replica",
         (Query(f"histogram_quantile(0.9, {_LOAD_BUCKETS})", "{{service}} p90", _REPLICA),),
         "s",
-        "From a plan until the worker reports the replica ready: its models are fetched and its"
-        " engine starts.",
+        "From the assignment of a replica until its worker reports it ready: fetching its models"
+        " and starting its engine.",
     ),
     Panel(
         "Failed replicas",
@@ -290,16 +294,16 @@ _FLEET = (
             ),
         ),
         "short",
-        "In 30 minutes, while they loaded or once they were ready. From 3"
-        " FlowMeshReplicaCrashLooping fires.",
+        "Failures in 30 minutes, while replicas loaded or after they were ready. From three on, the"
+        " alert FlowMeshReplicaCrashLooping fires.",
         limit=3.0,
     ),
     Panel(
-        "New plans of replicas",
+        "New serving plans",
         (Query("sum(increase(flowmesh_serving_plans_total[5m]))", "plans"),),
         "short",
-        "In five minutes, those that gave a worker a replica or took one. Many without a change of"
-        " load: fmesh services why says what each replica waits for.",
+        "Plans in five minutes that added a replica to a worker or removed one. If there are many"
+        " without a change of load, fmesh services why says what each replica waits for.",
     ),
     Panel(
         "Load and capacity",
@@ -312,8 +316,8 @@ _FLEET = (
             ),
         ),
         "reqps",
-        "Requests that ended, beside those at which the busiest part is always busy. Latency grows"
-        " well before: fmesh services capacity says how.",
+        "Requests that ended, per second, and the rate at which the busiest stage or host is busy"
+        " all the time (`at most`). Latency grows well before that: see fmesh services capacity.",
     ),
     Panel(
         "Idle time of replicas",
@@ -324,11 +328,12 @@ _FLEET = (
             ),
         ),
         "short",
-        "Workers whose replicas have no call: used by batch work, or unused, which services pay.",
+        "Workers whose replicas have no call: `used` by batch work, or `unused`, which the services"
+        " pay for.",
         Kind.STACKED,
     ),
     Panel(
-        "Cost an hour by service",
+        "Cost per hour by service",
         (Query(f"{_SPENT_BY_SERVICE} * {_HOUR}", "{{service}}", _REPLICA),),
         "currencyUSD",
         "What the replicas of each service cost, in dollars per hour.",
@@ -344,7 +349,7 @@ _FLEET = (
             ),
         ),
         "currencyUSD",
-        "What all replicas cost over all requests; idle replicas make it grow.",
+        "What all replicas cost, divided by all requests. Idle replicas make it grow.",
     ),
 )
 

@@ -25,7 +25,7 @@ class OperatorCollector(Collector):
         """Yields the current values."""
         yield counters(
             "flowmesh_api_requests",
-            "Requests to the API server, by verb and resource; retries count.",
+            "Requests to the Kubernetes API server, by verb and resource; each retry counts.",
             ["verb", "resource"],
             sorted(self._api.requests.items()),
         )

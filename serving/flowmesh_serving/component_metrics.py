@@ -40,17 +40,18 @@ class ComponentMetrics(Collector):
         """Called by the registry."""
         queue = SummaryMetricFamily(
             "flowmesh_service_queue_seconds",
-            "Time that calls of components waited at their workers.",
+            "Time that calls of a component waited at their worker.",
             labels=_LABELS,
         )
         compute = SummaryMetricFamily(
             "flowmesh_service_compute_seconds",
-            "Time from the beginning of components' calls, or of their batches, to their end.",
+            "Time from the start of a component's call, or of its batch, to its end.",
             labels=_LABELS,
         )
         batch = SummaryMetricFamily(
             "flowmesh_service_batch_size",
-            "Calls in a batch of a component; of an engine, those that ran as each call began.",
+            "Calls in a batch of a component; for an engine, the calls that were running when each"
+            " call began.",
             labels=_LABELS,
         )
         for labels, times in self._times.items():

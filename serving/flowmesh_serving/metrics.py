@@ -55,46 +55,48 @@ class RouterMetrics:
         self.registry.register(self._components)
         self.refused = Counter(
             "flowmesh_service_refused_total",
-            "Requests to services that were refused, by OpenAI's code of the error.",
+            "Requests to services that were refused, by OpenAI error code.",
             ["why"],
             registry=self.registry,
         )
         self.replicas = Gauge(
             "flowmesh_service_replicas",
-            "Replicas that take calls from this router.",
+            "Replicas of a service that accept calls from this router.",
             ["service"],
             registry=self.registry,
         )
         self.batch_cap = Gauge(
             "flowmesh_service_batch_cap",
-            "The largest batch that a replica of a component forms; of an engine, calls at once.",
+            "The largest batch that a replica of a component forms; for an engine, the maximum"
+            " number of concurrent calls.",
             ["service", "component"],
             registry=self.registry,
         )
         self.slo_miss_rate = Gauge(
             "flowmesh_service_slo_miss_rate",
-            "The share of a service's requests that may miss a target.",
+            "The share of a service's requests that is allowed to miss a target (slo.missRate).",
             ["service"],
             registry=self.registry,
         )
         self.passed_bytes = Counter(
             "flowmesh_service_hop_bytes_total",
-            "Bytes of values between stages of services, by tier: reference, inline, shared, peer"
-            " or relay; of references their number.",
+            "Bytes of the values that pass between stages of services, by tier: reference, inline,"
+            " shared, peer or relay. For references, their number.",
             ["tier"],
             registry=self.registry,
         )
         self.dropped_values = Counter(
             "flowmesh_service_dropped_values_total",
-            "Values of stages that came twice, or for a route that was replaced.",
+            "Values of stages that were dropped because they came twice, or for a route that was"
+            " replaced.",
             ["why"],
             registry=self.registry,
         )
 
         self.outdated_lists = Counter(
             "flowmesh_service_outdated_lists_total",
-            "Lists of services that were refused, since the router had a newer one: a deposed"
-            " leader still answers.",
+            "Lists of services that the router refused because it had a newer one, as when a"
+            " deposed leader still answers.",
             registry=self.registry,
         )
 
@@ -275,8 +277,8 @@ class _ServiceCollector(Collector):
         )
         latency = HistogramMetricFamily(
             "flowmesh_service_latency_seconds",
-            "Time from a request to the end of its answer. Requests that were refused, invalid,"
-            " replayed or cancelled are not in it.",
+            "Time from a request to the end of its answer, without requests that were refused,"
+            " invalid, replayed or cancelled.",
             labels=["service"],
         )
         ttft = HistogramMetricFamily(
@@ -286,32 +288,32 @@ class _ServiceCollector(Collector):
         )
         tpot = HistogramMetricFamily(
             "flowmesh_service_tpot_seconds",
-            "Time per token of streamed answers, after their first event.",
+            "Time per token of streamed answers, after the first event.",
             labels=["service"],
         )
         in_flight = GaugeMetricFamily(
             "flowmesh_service_in_flight",
-            "Requests to services that have not ended.",
+            "Requests to a service that have not ended.",
             labels=["service"],
         )
         tokens = CounterMetricFamily(
             "flowmesh_service_tokens_total",
-            "Tokens of prompts and of answers.",
+            "Tokens of prompts (in) and of answers (out).",
             labels=["service", "direction"],
         )
         slo_missed = CounterMetricFamily(
             "flowmesh_service_slo_missed_total",
-            "Requests to services that took longer than the latency target.",
+            "Requests that took longer than their service's latency target.",
             labels=["service"],
         )
         ttft_missed = CounterMetricFamily(
             "flowmesh_service_ttft_missed_total",
-            "Streamed answers whose first event came after its target.",
+            "Streamed answers whose first event came later than the target (slo.ttft).",
             labels=["service"],
         )
         tpot_missed = CounterMetricFamily(
             "flowmesh_service_tpot_missed_total",
-            "Streamed answers whose time per token was above its target.",
+            "Streamed answers whose time per token was above the target (slo.tpot).",
             labels=["service"],
         )
         for name, figures in self._services.items():
@@ -332,7 +334,8 @@ class _ServiceCollector(Collector):
     def _route_times(self) -> Metric:
         return SummaryMetricFamily(
             "flowmesh_service_route_seconds",
-            "Time in which the router chose the replicas of a request, or again after a refusal.",
+            "Time that the router took to choose replicas for a request. Each choice counts, so a"
+            " request that is tried again counts more than once.",
             count_value=sum(one.count for one in self._routes),
             sum_value=sum(one.sum_s for one in self._routes),
         )

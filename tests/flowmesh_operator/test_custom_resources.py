@@ -355,13 +355,13 @@ def test_kubectl_explain_describes_the_fields(api_server: ApiServer) -> None:
         "A node of the DAG",
         "name <string> -required-",
         "`fmesh engines` lists them",
-        "Input port to source: inputs.<name>, <step>.<port>",
-        "one instance of the step for each combination of values",
+        "For each input port, its source: inputs.<name>, <step>.<port>",
+        "the step has one instance, such as tune[lr=1e-5], for each combination of values",
     ):
         assert phrase in said
-    assert "Attempts in all" in explained("fmw.spec.steps.retry.attempts")
+    assert "Maximum number of attempts" in explained("fmw.spec.steps.retry.attempts")
     assert "group" in explained("fmcp.spec.scope")
-    assert "Desired workers" in explained("fmwp.status.desired")
+    assert "The desired number of workers" in explained("fmwp.status.desired")
 
 
 def test_short_names_and_the_category_resolve_to_the_kinds(

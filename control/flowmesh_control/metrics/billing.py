@@ -21,26 +21,29 @@ def accounts(kept: AccountsRecord) -> Iterator[Metric]:
     """Yields the totals: bill = receipts + services + fabric + unsettled."""
     book = kept.book
     yield counter("flowmesh_bill_usd", "Cost of all workers.", _usd(book.bill_nanousd))
-    yield counter("flowmesh_receipts_usd", "What runs have paid.", _usd(book.receipts_nanousd))
+    yield counter(
+        "flowmesh_receipts_usd", "Dollars that all runs have paid.", _usd(book.receipts_nanousd)
+    )
     yield counter(
         "flowmesh_services_usd",
-        "What replicas of services have cost.",
+        "Dollars that the replicas of all services have cost.",
         _usd(book.services_nanousd),
     )
     yield gauge(
         "flowmesh_fabric_usd",
-        "Idle, boot, lost and replica time, which no run pays.",
+        "Dollars that no run and no service pays, such as for idle, boot and lost time and for"
+        " replica attempts.",
         _usd(book.fabric_nanousd),
     )
     yield gauge(
         "flowmesh_unsettled_usd",
-        "Cost so far of unfinished attempts.",
+        "Cost so far of attempts that have not ended.",
         _usd(book.unsettled_nanousd),
     )
-    yield counter("flowmesh_actions_executed", "Actions that were run.", book.executed)
+    yield counter("flowmesh_actions_executed", "Actions that were executed.", book.executed)
     yield counters(
         "flowmesh_action_cache_hits",
-        "Actions that did not have to run, by kind.",
+        "Actions that did not have to be executed because their result was reused, by kind of hit.",
         ["kind"],
         [
             ([HitKind.PUBLISHED], book.hits_published),
@@ -55,19 +58,20 @@ def shares(kept: AccountsRecord) -> Iterator[Metric]:
     rows = [((r.tenant, r.pool, r.model), r.share) for r in kept.shares]
     yield counters(
         "flowmesh_paid_usd",
-        "Dollars that runs paid.",
+        "Dollars that runs have paid, by tenant, pool and model.",
         BY,
         [(key, _usd(s.paid_nanousd)) for key, s in rows],
     )
     yield counters(
         "flowmesh_saved_usd",
-        "Dollars that hits would have cost.",
+        "Dollars that executing the hits would have cost, by tenant, pool and model.",
         BY,
         [(key, _usd(s.saved_nanousd)) for key, s in rows],
     )
     yield counters(
         "flowmesh_joules",
-        "Energy that runs paid for; estimated where no meter was read.",
+        "Joules that runs have paid for, by tenant, pool and model; estimated if no meter was"
+        " read.",
         (*BY, "estimated"),
         [
             row
@@ -81,7 +85,7 @@ def shares(kept: AccountsRecord) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_saved_joules",
-        "Energy that hits would have used.",
+        "Joules that executing the hits would have used, by tenant, pool and model.",
         BY,
         [(key, s.joules_saved) for key, s in rows],
     )
@@ -99,13 +103,13 @@ def budgets(state: State) -> Iterator[Metric]:
             remaining[tenant] = remaining.get(tenant, 0) + rest
     yield gauges(
         "flowmesh_budget_usd",
-        "Budgets of live runs.",
+        "Budgets of live runs, by tenant.",
         ["tenant"],
         [([t], _usd(n)) for t, n in sorted(totals.items())],
     )
     yield gauges(
         "flowmesh_budget_left_usd",
-        "The rest of the budgets of live runs.",
+        "Dollars that are left of the budgets of live runs, by tenant.",
         ["tenant"],
         [([t], _usd(n)) for t, n in sorted(remaining.items())],
     )

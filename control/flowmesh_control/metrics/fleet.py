@@ -50,7 +50,8 @@ def fleet(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     )
     yield gauges(
         "flowmesh_worker_price_usd_per_hour",
-        "The price of a worker; estimated where it comes from a table.",
+        "Price of one worker of a pool in dollars per hour; estimated if it comes from a table of"
+        " prices.",
         ["pool", "estimated"],
         sorted(prices.items()),
     )
@@ -62,7 +63,7 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     departed.update(state.figures.workers_left)
     yield counters(
         "flowmesh_worker_seconds",
-        "Seconds of connected workers, by busy or idle.",
+        "Seconds that workers were connected, by pool and state: busy or idle.",
         ["pool", "state"],
         [
             ((pool, name), seconds)
@@ -72,13 +73,14 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_workers_gone",
-        "Workers that left: lost to the watchdog, or drained.",
+        "Workers that left, by pool and kind: lost (their heartbeats stopped) or drained.",
         ["pool", "kind"],
         departed.items(),
     )
     yield counters(
         "flowmesh_protocol_violations",
-        "Messages of workers with dropped items, and results of another identity, by pool.",
+        "Protocol violations of workers, by pool: messages with dropped items, and results that do"
+        " not match their identity.",
         ["pool"],
         [
             ([pool], state.figures.protocol_violations[pool])
@@ -87,44 +89,46 @@ def over_time(state: State, workers: WorkerTelemetry) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_second_opinions",
-        "Failures of the work that another worker was asked about, by pool of the first.",
+        "Reported failures for which another worker was asked for a second opinion, by pool of the"
+        " first worker.",
         ["pool"],
         [([pool], count) for pool, count in state.figures.second_opinions.items()],
     )
     yield counters(
         "flowmesh_untrusted_results",
-        "Results discarded since their pool's trust was less than all subscribers ask for.",
+        "Results discarded because every subscriber requires more trust than their worker has, by"
+        " pool.",
         ["pool"],
         [([pool], count) for pool, count in state.figures.untrusted_results.items()],
     )
     yield counters(
         "flowmesh_engine_wakes",
-        "Engine instances that were asleep and have woken, by pool.",
+        "Times that a sleeping engine instance was woken, by pool.",
         ["pool"],
         [((pool,), count) for pool, (count, _) in state.figures.wakes.items()],
     )
     yield counters(
         "flowmesh_engine_wake_seconds",
-        "Seconds that their wakes took.",
+        "Seconds that waking engine instances took, by pool.",
         ["pool"],
         [((pool,), seconds) for pool, (_, seconds) in state.figures.wakes.items()],
     )
     yield counters(
         "flowmesh_reports_not_learned",
-        "Reports of workers that are not credible, by pool and figure: run, load, wake, fetch or"
-        " memory.",
+        "Measurements of workers that were ignored because they are not credible, by pool and"
+        " figure: run, load, wake, fetch or memory.",
         ["pool", "figure"],
         state.figures.not_learned.items(),
     )
     yield counters(
         "flowmesh_worker_stored_bytes",
-        "Bytes that workers put into the store.",
+        "Bytes that workers wrote to the store, by pool.",
         ["pool"],
         [([pool], value) for pool, value in workers.totals["stored_bytes"].items()],
     )
     yield counters(
         "flowmesh_worker_agent_cpu_seconds",
-        "Processor seconds of workers' agents, without engines.",
+        "CPU seconds of worker agents, without engines, by pool.",
         ["pool"],
         [([pool], value) for pool, value in workers.totals["agent_cpu_s"].items()],
     )
@@ -147,13 +151,14 @@ def intake(counted: WorkerIntakeCounters) -> Iterator[Metric]:
     """Yields what was dropped of workers' messages, and how often reading them paused."""
     yield counters(
         "flowmesh_gateway_dropped",
-        "Items of workers' messages that were dropped, by reason.",
+        "Items that the gateway dropped from workers' messages, by reason.",
         ["reason"],
         [([str(reason)], count) for reason, count in counted.dropped.items()],
     )
     yield counters(
         "flowmesh_gateway_paused",
-        "Times that reading a worker paused because it sent too much, by pool.",
+        "Times that the gateway stopped reading from a worker for a while because it sent too much,"
+        " by pool.",
         ["pool"],
         [([pool], count) for pool, count in counted.paused.items()],
     )

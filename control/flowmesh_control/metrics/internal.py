@@ -18,12 +18,18 @@ from flowmesh_control.request_log.request_log import RequestLog
 
 def leading(loop: EventLoop, epoch: int) -> Iterator[Metric]:
     """Yields the epoch and the metrics of the event loop."""
-    yield gauge("flowmesh_leader_epoch", "The leader's epoch.", epoch)
-    yield counter("flowmesh_events_applied", "Events applied.", loop.applied)
-    yield gauge("flowmesh_event_queue_length", "Events that wait.", loop.backlog)
+    yield gauge(
+        "flowmesh_leader_epoch",
+        "The epoch of the leader, which increases by one with each new leader.",
+        epoch,
+    )
+    yield counter(
+        "flowmesh_events_applied", "Events that the control plane has applied.", loop.applied
+    )
+    yield gauge("flowmesh_event_queue_length", "Events that wait to be applied.", loop.backlog)
     yield histograms(
         "flowmesh_scheduling_cycle_seconds",
-        "Seconds of a scheduling decision.",
+        "Seconds that a scheduling cycle took.",
         [],
         {(): loop.ticks},
     )
@@ -33,19 +39,19 @@ def store(meter: StoreMeter, tasks: TaskPool, trouble: StoreHealth) -> Iterator[
     """Yields latency, traffic and errors of the control plane's store operations."""
     yield histograms(
         "flowmesh_store_seconds",
-        "Seconds of a store operation, by operation and outcome.",
+        "Seconds that a store operation took, by operation and outcome.",
         ["operation", "outcome"],
         meter.latency,
     )
     yield counters(
         "flowmesh_store_bytes",
-        "Bytes moved, by store operation.",
+        "Bytes read or written, by store operation.",
         ["operation"],
         [([operation], count) for operation, count in meter.moved_bytes.items()],
     )
     yield counters(
         "flowmesh_store_records_refused",
-        "Records read that are not sealed by this installation, by reason.",
+        "Records that were read but not believed because of their seal, by reason.",
         ["reason"],
         [([reason], count) for reason, count in meter.refused.items()],
     )
@@ -55,7 +61,7 @@ def store(meter: StoreMeter, tasks: TaskPool, trouble: StoreHealth) -> Iterator[
     yield counter("flowmesh_store_retries", "Store tasks that were retried.", tasks.retries)
     yield gauge(
         "flowmesh_store_writes_failing",
-        "1 while the store refuses writes and they are retried.",
+        "1 while the store refuses writes, which are then retried; otherwise 0.",
         1.0 if trouble.text else 0.0,
     )
 
@@ -64,7 +70,7 @@ def audited(audits: AuditRecords) -> Iterator[Metric]:
     """Yields the verdicts of audits and the size of the quarantine."""
     yield counters(
         "flowmesh_audit_actions",
-        "Actions drawn by audits, by verdict.",
+        "Audited actions, by verdict.",
         ["verdict"],
         [([verdict], audits.counts[verdict]) for verdict in Verdict],
     )
@@ -82,11 +88,14 @@ def request_log(log: RequestLog) -> Iterator[Metric]:
     )
     yield counter(
         "flowmesh_request_log_lost",
-        "Entries of the request log dropped because the store could not be written for long.",
+        "Entries of the request log that were dropped because the store could not be written to for"
+        " too long.",
         log.lost,
     )
     yield gauge(
-        "flowmesh_request_log_pending", "Entries of the request log that wait.", log.pending
+        "flowmesh_request_log_pending",
+        "Entries of the request log that wait to be written.",
+        log.pending,
     )
 
 
@@ -94,13 +103,13 @@ def collections(meter: CollectionMeter) -> Iterator[Metric]:
     """Yields what collections of the store did, and what they left."""
     yield counters(
         "flowmesh_collections",
-        "Collections of the store, by outcome.",
+        "Garbage collections of the store that ended, by outcome.",
         ["outcome"],
         [([outcome], meter.ended[outcome]) for outcome in ("ok", "failed")],
     )
     yield counters(
         "flowmesh_collected",
-        "What collections deleted, by kind.",
+        "What garbage collections deleted, by kind, such as blobs or runs.",
         ["kind"],
         [([kind], meter.deleted[kind]) for kind in KINDS],
     )
@@ -109,12 +118,12 @@ def collections(meter: CollectionMeter) -> Iterator[Metric]:
     )
     yield gauge(
         "flowmesh_collection_under_way",
-        "1 while a collection of the store runs.",
+        "1 while a collection of the store runs; otherwise 0.",
         float(meter.under_way),
     )
     yield gauge(
         "flowmesh_collection_last_timestamp_seconds",
-        "Unix time of the last collection that succeeded; 0 before the first.",
+        "Unix time of the last successful collection; 0 before the first.",
         meter.last_s,
     )
     yield gauge(
@@ -122,12 +131,13 @@ def collections(meter: CollectionMeter) -> Iterator[Metric]:
     )
     yield gauge(
         "flowmesh_collection_unreadable_runs",
-        "Runs whose records the last collection could not read; content that they may need stays.",
+        "Runs whose records the last collection could not read; content that they may need is not"
+        " deleted.",
         len(meter.unreadable_runs),
     )
     yield gauges(
         "flowmesh_stored_bytes",
-        "Bytes of blobs after the last collection, by use: live, or not collected yet.",
+        "Bytes of blobs after the last collection, by use: live, or unused but not deleted yet.",
         ["use"],
         [
             (["live"], meter.live_bytes),
@@ -155,7 +165,7 @@ def connections(open_now: UnverifiedConnections) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_connections_refused",
-        "Connections that were closed at once, by limit.",
+        "Connections that were closed at once because a limit was reached, by limit.",
         ["limit"],
         [([limit], count) for limit, count in open_now.refused.items()],
     )

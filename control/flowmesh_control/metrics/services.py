@@ -28,7 +28,8 @@ def replicas(services: Iterable[ServiceStatus], state: State) -> Iterator[Metric
         rows.update({(label, name): found[name] for name in STATES})
     yield gauges(
         "flowmesh_service_replicas_by_state",
-        "Replicas of a service that there should be (wanted), and those that workers report.",
+        "Replicas of a service: how many there should be (wanted), and those that workers report,"
+        " by state.",
         ["service", "state"],
         sorted(rows.items()),
     )
@@ -39,7 +40,8 @@ def capacities(services: Iterable[ServiceStatus]) -> Iterator[Metric]:
     first = sorted(services, key=lambda s: (s.namespace, s.name))[:SERVICES_MAX]
     yield gauges(
         "flowmesh_service_capacity_per_second",
-        "Requests a second at which the busiest part of a service is just always busy.",
+        "Capacity of a service: the requests per second at which its busiest stage or host is busy"
+        " all the time.",
         ["service"],
         [((f"{s.namespace}/{s.name}",), s.best_per_s) for s in first if s.best_per_s],
     )
@@ -49,25 +51,26 @@ def over_time(figures: MachineCounters) -> Iterator[Metric]:
     """Yields what was counted of services since this leader began."""
     yield histograms(
         "flowmesh_replica_load_seconds",
-        "Seconds from when a replica was sent to its worker, or tried again, until it was ready.",
+        "Seconds from when a replica was assigned to its worker, or tried again, until it was"
+        " ready.",
         ["service"],
         {(service,): found for service, found in figures.replica_load_s.items()},
     )
     yield counters(
         "flowmesh_replica_failures",
-        "Replicas that failed, while they loaded or once they were ready.",
+        "Failures of replicas, while they loaded or after they were ready.",
         ["service"],
         [((service,), count) for service, count in figures.replica_failures.items()],
     )
     yield counters(
         "flowmesh_service_usd",
-        "What the replicas of a service have cost under this leader.",
+        "Dollars that the replicas of a service have cost since this leader began.",
         ["service"],
         [((name,), paid / NANO_PER_USD) for name, paid in figures.service_paid_nanousd.items()],
     )
     yield counter(
         "flowmesh_serving_plans",
-        "Plans that gave a worker a replica, or took one from it.",
+        "Serving plans that added a replica to a worker or removed one.",
         figures.serving_plans,
     )
 
@@ -76,7 +79,8 @@ def idle(state: State) -> Iterator[Metric]:
     """Yields the time in which workers with replicas had no call, since this leader began."""
     yield counters(
         "flowmesh_replica_idle_seconds",
-        "Seconds of workers whose replicas had no call, by whether attempts used them.",
+        "Seconds in which a worker with replicas had no call, by pool and by whether attempts used"
+        " the worker.",
         ["pool", "state"],
         [
             ((pool, name), seconds)

@@ -26,7 +26,7 @@ ENDS: dict[tuple[str, str], int] = {
 def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     """Yields what waits and what runs now."""
     yield gauge("flowmesh_runs_live", "Unfinished runs.", len(state.runs))
-    yield gauge("flowmesh_actions_ready", "Actions that wait.", len(state.ready))
+    yield gauge("flowmesh_actions_ready", "Ready actions that wait for a worker.", len(state.ready))
     found = backlogs.now()
     running = Counter(dict.fromkeys(found, 0))
     running.update(a.pool for a in state.attempts.values())
@@ -38,13 +38,14 @@ def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
     )
     yield gauges(
         "flowmesh_backlog_seconds",
-        "Predicted worker-seconds of running and ready work, by pool; also without a worker.",
+        "Predicted worker-seconds of running and ready work, by pool; also for pools without"
+        " workers.",
         ["pool"],
         [([pool], backlog.seconds) for pool, backlog in sorted(found.items())],
     )
     yield gauges(
         "flowmesh_backlog_actions",
-        "Ready actions, by the pool that would run them best.",
+        "Ready actions, by the pool that suits them best.",
         ["pool"],
         [([pool], backlog.actions) for pool, backlog in sorted(found.items())],
     )
@@ -53,7 +54,7 @@ def queue(state: State, backlogs: CapacitySignalSource) -> Iterator[Metric]:
         causes[rejection.cause] += rejection.count
     yield gauges(
         "flowmesh_actions_rejected",
-        "Ready actions not placed, by cause.",
+        "Ready actions that the last scheduling cycle did not place, by cause.",
         ["cause"],
         [([cause], count) for cause, count in sorted(causes.items())],
     )
@@ -67,13 +68,14 @@ def done(figures: MachineCounters) -> Iterator[Metric]:
     """Yields counters of attempts, steps and runs."""
     yield counters(
         "flowmesh_dispatches",
-        "Attempts handed to workers, by pool.",
+        "Attempts assigned to workers, by pool.",
         ["pool"],
         [([pool], count) for pool, count in figures.dispatched.items()],
     )
     yield counters(
         "flowmesh_attempts_ended",
-        "Ends of attempts, by pool and outcome: published, adopted, or a kind of failure.",
+        "Attempts that ended, by pool and outcome, such as published, adopted or a kind of"
+        " failure.",
         ["pool", "outcome"],
         {**_zeros(figures.dispatched, OUTCOMES), **figures.ended}.items(),
     )
@@ -96,7 +98,7 @@ def used(figures: MachineCounters) -> Iterator[Metric]:
     work = list(figures.work.items())
     yield counters(
         "flowmesh_tokens",
-        "Tokens read and written by models.",
+        "Tokens that models read (in) and generated (out), by pool and model.",
         ["pool", "model", "direction"],
         [
             ((*key, direction), count)
@@ -106,13 +108,13 @@ def used(figures: MachineCounters) -> Iterator[Metric]:
     )
     yield counters(
         "flowmesh_load_seconds",
-        "Seconds that attempts waited for components to load.",
+        "Seconds that attempts waited for components to load, by pool and model.",
         ["pool", "model"],
         [(key, w.load_s) for key, w in work],
     )
     yield counters(
         "flowmesh_run_seconds",
-        "Seconds that engines worked on attempts.",
+        "Seconds that engines worked on attempts, by pool and model.",
         ["pool", "model"],
         [(key, w.run_s) for key, w in work],
     )
@@ -122,26 +124,27 @@ def distributions(figures: MachineCounters) -> Iterator[Metric]:
     """Yields histograms of batches, waiting, running and prediction errors."""
     yield histograms(
         "flowmesh_batch_size",
-        "Actions of a signature on a worker once a batch has come to it, by engine.",
+        "Attempts of one signature that a worker has after a batch was assigned to it, by engine.",
         ["engine"],
         {(engine,): h for engine, h in figures.batch.items()},
     )
     yield histograms(
         "flowmesh_wait_seconds",
-        "Seconds from ready to dispatched, by pool.",
+        "Seconds from when an action is ready until its first attempt is assigned to a worker, by"
+        " pool.",
         ["pool"],
         {(pool,): h for pool, h in figures.waited_s.items()},
     )
     yield histograms(
         "flowmesh_attempt_seconds",
-        "Seconds from an attempt's dispatch to its end, by pool.",
+        "Seconds from the assignment of an attempt to a worker until its end, by pool.",
         ["pool"],
         {(pool,): h for pool, h in figures.took_s.items()},
     )
     yield histograms(
         "flowmesh_prediction_error",
-        "Error of predicted running times, as a share of the longer of prediction and measurement,"
-        " by engine.",
+        "Error of predicted run times, as a share of the longer of predicted and measured time, by"
+        " engine.",
         ["engine"],
         {(engine,): h for engine, h in figures.error.items()},
     )

@@ -57,21 +57,23 @@ VERIFIERS: Mapping[str, Verifier] = {
         optional={"tolerance": Argument.NUMBER},
     ),
     "choice-equals": Verifier(
-        "The choice that the completion names (`B`, `B)`, `The answer is B.`, or a choice's text)"
-        " is that of the column `target`: a letter, a number counted from 0, or a text. `choices`"
-        " is the column with a list of the texts; without it letters alone are read, A to J.",
+        "The choice that the completion names (`B`, `B)`, `The answer is B.`, or the text of a"
+        " choice) is the one in the column `target`: a letter, an index from 0, or a text."
+        " `choices` is the column with the list of texts; without it only the letters A to J are"
+        " read.",
         required=_TARGET,
         optional={"choices": Argument.COLUMN},
     ),
     "equals": Verifier(
-        "The completion equals the column `target`, white space at the ends aside; with"
-        " `normalize` also without case, punctuation at the ends and runs of white space.",
+        "The completion equals the column `target`, apart from white space at both ends; with"
+        " `normalize`, case, punctuation at both ends and the length of white space are ignored"
+        " too.",
         required=_TARGET,
         optional={"normalize": Argument.BOOLEAN},
     ),
     "contains": Verifier(
-        "The completion contains the text of the column `target`; with `normalize` without case"
-        " and runs of white space.",
+        "The completion contains the text of the column `target`; with `normalize`, case and the"
+        " length of white space are ignored.",
         required=_TARGET,
         optional={"normalize": Argument.BOOLEAN},
     ),
@@ -80,12 +82,12 @@ VERIFIERS: Mapping[str, Verifier] = {
         required={"pattern": Argument.REGEX},
     ),
     "json-valid": Verifier(
-        "The completion is JSON, a fence around it aside, and satisfies `schema` where one is"
-        " given.",
+        "The completion is JSON, with or without a code fence around it, and satisfies `schema` if"
+        " one is given.",
         optional={"schema": Argument.SCHEMA},
     ),
     "length-at-most": Verifier(
-        "The completion has at most so many `tokens`, or `characters`.",
+        "The completion has at most this many `tokens` or `characters`.",
         optional={"tokens": Argument.COUNT, "characters": Argument.COUNT},
         one_of=("tokens", "characters"),
     ),

@@ -25,17 +25,17 @@ ONE_SOURCE_RULE = "exactly one of model, dataset, adapter, rows, configMap and o
 
 
 class ConfigMapKey(SpecModel):
-    """One key of a ConfigMap; its suffix gives the format of the rows."""
+    """A key of a ConfigMap; its suffix determines the format of the rows."""
 
     name: ObjectName = Field(description="The ConfigMap, in the workflow's namespace.")
     key: DataKey = Field(
-        description="The key: a file's name that ends in .jsonl, .json, .csv, .tsv or .parquet, as"
-        " `kubectl create configmap NAME --from-file=FILE` makes it."
+        description="The key: a file name that ends in .jsonl, .json, .csv, .tsv or .parquet, as"
+        " created by `kubectl create configmap NAME --from-file=FILE`."
     )
 
 
 class InputSpec(SpecModel):
-    """An input from outside, from exactly one source: a name, rows, a ConfigMap or an output.
+    """An external input, from exactly one source: a name, rows, a ConfigMap or an output.
 
     The API server's rule leaves rows out: it sees no field whose values have several types. The
     compiler checks the whole rule.
@@ -70,60 +70,60 @@ class InputSpec(SpecModel):
     )
     rows: list[Row] | None = Field(
         default=None,
-        description="A small data set, written here: a list of rows. A text is a row with the"
-        " column `text`.",
+        description="A small data set, given inline as a list of rows. A string stands for a row"
+        " with the column `text`.",
         json_schema_extra=FILLED,
     )
     config_map: ConfigMapKey | None = Field(
         default=None,
-        description="A small data set in the cluster: a key of a ConfigMap of the workflow's"
-        " namespace, read once, when the workflow is accepted.",
+        description="A small data set in the cluster: a key of a ConfigMap in the workflow's"
+        " namespace. It is read once, when the workflow is accepted.",
     )
     output: str | None = Field(
         default=None,
         min_length=1,
         max_length=512,
-        description="What a run of the namespace has published: RUN/OUTPUT. The run is named by its"
-        " uid, or by its workflow, of which the newest run that succeeded is meant. It is looked up"
-        " once, when the workflow is accepted.",
+        description="An output of another run in the namespace: RUN/OUTPUT. RUN is the uid of a"
+        " run, or the name of a workflow, which stands for its newest successful run. The output is"
+        " looked up once, when the workflow is accepted.",
     )
     config: str | None = Field(
         default=None,
         min_length=1,
         max_length=256,
-        description="Of a Hugging Face data set: which of its configurations to read.",
+        description="For a Hugging Face data set: the configuration to read.",
     )
     split: str | None = Field(
         default=None,
         min_length=1,
         max_length=256,
-        description="Of a Hugging Face data set: which of its splits to read.",
+        description="For a Hugging Face data set: the split to read.",
     )
     revision: str | None = Field(
         default=None,
         min_length=1,
         max_length=256,
-        description="Of a Hugging Face repository: a branch, tag or commit, as `@REVISION` at the"
-        " end of its address. A run resolves it once.",
+        description="For a Hugging Face repository: a branch, tag or commit, like `@REVISION` at"
+        " the end of its address. A run resolves it once.",
     )
     limit: int | None = Field(
         default=None,
         ge=1,
         le=2**53,
-        description="Of a data set: the most rows to take, from the first on; files beyond them"
-        " are not fetched.",
+        description="For a data set: the maximum number of rows to take, from the first one on."
+        " Files with only later rows are not fetched.",
         json_schema_extra=FILLED,
     )
     columns: list[str] | None = Field(
         default=None,
         min_length=1,
         max_length=1024,
-        description="Of a data set: the columns to take.",
+        description="For a data set: the columns to take.",
         json_schema_extra=FILLED,
     )
     secrets: list[Name] = Field(
         default=[],
         max_length=16,
-        description="Names of secrets sent to the worker for the import only: HF_TOKEN, or"
-        " AWS_ACCESS_KEY_ID and the like; spec.secrets gives their place in a cluster.",
+        description="Names of the secrets that are sent to the worker for the import only, such as"
+        " HF_TOKEN or AWS_ACCESS_KEY_ID. In a cluster, spec.secrets says which Secrets hold them.",
     )

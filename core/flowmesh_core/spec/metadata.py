@@ -8,7 +8,7 @@ from flowmesh_core.spec.fields import Namespace, ObjectName, SpecModel
 
 
 class Metadata(SpecModel):
-    """Names an object."""
+    """The metadata of an object."""
 
     name: ObjectName = Field(description="The object's name.")
     labels: dict[str, str] = Field(default={}, description="Labels.")
@@ -28,8 +28,9 @@ class Metadata(SpecModel):
 
 
 class NamespacedMetadata(Metadata):
-    """Names an object in a namespace."""
+    """The metadata of an object in a namespace."""
 
     namespace: Namespace = Field(
-        default="default", description="The tenant; `fmesh run --namespace` overrides it."
+        default="default",
+        description="The namespace, which is the tenant; `fmesh run --namespace` overrides it.",
     )

@@ -15,12 +15,12 @@ class NamespaceSelector(SpecModel):
     """Selects namespaces by their labels."""
 
     match_labels: dict[str, str] = Field(
-        min_length=1, max_length=32, description="Labels that a namespace must have, all of them."
+        min_length=1, max_length=32, description="Labels, all of which a namespace must have."
     )
 
 
 class SelectedNamespaces(SpecModel):
-    """Namespaces that an object is for, by name or by label."""
+    """The namespaces to which an object applies, by name or by label."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -29,10 +29,10 @@ class SelectedNamespaces(SpecModel):
     )
 
     names: list[SelectedNamespace] = Field(
-        default=[], max_length=1000, description="Namespaces by name; * is every one."
+        default=[], max_length=1000, description="Namespaces by name; * selects every namespace."
     )
     selector: NamespaceSelector | None = Field(
-        default=None, description="Namespaces by label, besides those named."
+        default=None, description="Selects namespaces by label, in addition to names."
     )
 
     @model_validator(mode="after")

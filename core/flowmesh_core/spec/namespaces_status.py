@@ -15,10 +15,10 @@ class NamespacesStatus(SpecModel):
     namespaces: list[str] = Field(
         default=[],
         max_length=NAMESPACES_SHOWN,
-        description=f"The first {NAMESPACES_SHOWN} of them, by name.",
+        description=f"The first {NAMESPACES_SHOWN} of these namespaces, by name.",
     )
     observed_generation: int = Field(
-        default=0, description="The generation of the spec that was read last."
+        default=0, description="The generation of the spec that was last read."
     )
     epoch: int = Field(default=0, description="The epoch of the leader that wrote this.")
     conditions: list[Condition]

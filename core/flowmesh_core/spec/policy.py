@@ -24,70 +24,77 @@ _GROUP_RULE = "group is required where scope is group, and allowed nowhere else"
 
 
 class VerifySpec(SpecModel):
-    """Which results are made again, on another worker, and compared."""
+    """Which results are computed again, on another worker, and compared."""
 
     sample: float = Field(
         default=0.0,
         ge=0,
         le=1,
-        description="The share of the results that promise to repeat (exact, and seeded with batch"
-        " invariance) that is made again on another worker, where one can, and compared. The fabric"
-        " pays. No worker can foresee which.",
+        description="The share of deterministic results (exact, or seeded with batch invariance)"
+        " that are computed again on another worker, if there is one that can, and compared. The"
+        " fabric pays for it. Workers cannot predict which results are chosen.",
     )
     min_trust: TrustLevel = Field(
-        default=0, description="The least trust of the pools that make them again."
+        default=0, description="Minimum trust of the pools that compute them again."
     )
 
 
 class CachePolicySpec(SpecModel):
-    """With which namespaces the selected ones share results."""
+    """With which namespaces the selected namespaces share results."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(("(self.scope == 'group') == has(self.group)", _GROUP_RULE))
     )
 
     scope: Literal["private", "group", "all"] = Field(
-        description="private: not shared; group: with the namespaces of the same group; all: with"
-        " every namespace whose scope is all."
+        description="private: results are not shared; group: they are shared with the namespaces of"
+        " the same group; all: with every namespace whose scope is all."
     )
-    group: Name | None = Field(default=None, description="The group, where the scope is group.")
-    namespaces: SelectedNamespaces = Field(description="The namespaces that the policy is for.")
+    group: Name | None = Field(
+        default=None, description="The name of the group; only with scope group."
+    )
+    namespaces: SelectedNamespaces = Field(
+        description="The namespaces to which the policy applies."
+    )
     salt: str = Field(
         default="",
         max_length=256,
-        description="A text that is hashed into the names of their actions; a new one starts their"
-        " cache anew.",
+        description="A string that is part of the identity of their actions. A new salt starts with"
+        " an empty cache.",
     )
     ttl: DurationLimit | None = Field(
-        default=None, description="How long their results stay valid, such as 30d."
+        default=None, description="How long their results are kept and reused, such as 30d."
     )
     reference_generation: int = Field(
         default=0,
         ge=0,
         le=2**31 - 1,
-        description="Raising it voids every reference of the scope, for example when a namespace"
-        " leaves the group; outputs show new ones.",
+        description="Raising this number makes every reference of the scope invalid, for example"
+        " when a namespace leaves the group. Outputs then show new references.",
     )
     prefix_cache: Literal["private", "shared"] = Field(
         default="private",
-        description="private: each namespace has prefix caches of its own; shared: one for the"
-        " scope, whose speed shows which prompts other namespaces of it sent.",
+        description="private: each namespace has its own prefix caches; shared: the namespaces of"
+        " the scope share one, whose response times can reveal which prompts other namespaces"
+        " sent.",
     )
     disclosure: Literal["open", "unattributed"] | None = Field(
         default=None,
-        description="open: runs name the runs of other namespaces that they share results with;"
-        " unattributed: they name none, and plan counts no results of other namespaces. By default"
-        " unattributed where the scope is all. A scope of several policies has the stricter one.",
+        description="open: runs name the runs of other namespaces with which they share results;"
+        " unattributed: they name none, and a plan does not count results of other namespaces. The"
+        " default is unattributed if the scope is all, otherwise open. If several policies have the"
+        " same scope, the stricter value applies.",
     )
     min_trust: TrustLevel | None = Field(
         default=None,
-        description="The least trust of the pools that may make results for the scope. Default 0"
-        " where the scope is private, else 1. Of several policies of one scope the highest counts.",
+        description="Minimum trust of the pools whose results the scope accepts. The default is 0"
+        " if the scope is private, otherwise 1. If several policies have the same scope, the"
+        " highest value applies.",
     )
     verify: VerifySpec = Field(
         default_factory=VerifySpec,
-        description="Which results are made again and compared. Of several policies of one scope"
-        " the highest values count.",
+        description="Which results are computed again and compared. If several policies have the"
+        " same scope, the highest values apply.",
     )
 
     @model_validator(mode="after")
@@ -98,11 +105,11 @@ class CachePolicySpec(SpecModel):
 
 
 class FlowMeshCachePolicy(SpecModel):
-    """Decides where namespaces publish results and where they look for them."""
+    """Determines where namespaces publish results and where they look for them."""
 
-    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The version of the API.")
     kind: Literal["FlowMeshCachePolicy"] = Field(description="The kind of object.")
-    metadata: Metadata = Field(description="Names the object; it has no namespace.")
+    metadata: Metadata = Field(description="The object's metadata; it has no namespace.")
     spec: CachePolicySpec = Field(description="The rule.")
     status: FlowMeshCachePolicyStatus | None = Field(
         default=None, description="Written by the operator."

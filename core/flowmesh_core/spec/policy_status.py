@@ -9,11 +9,14 @@ from flowmesh_core.spec.status import BY_TYPE, Condition
 class FlowMeshCachePolicyStatus(NamespacesStatus):
     """What the operator knows about a cache policy."""
 
-    covered: int = Field(default=0, description="How many namespaces of the cluster it is for.")
+    covered: int = Field(
+        default=0,
+        description="The number of namespaces in the cluster to which the policy applies.",
+    )
     conditions: list[Condition] = Field(
         default=[],
         max_length=8,
-        description="Accepted: it is in force; Conflicting: for some of its namespaces another"
-        " policy contradicts it, and their workflows are refused.",
+        description="Accepted: the policy is in force; Conflicting: another policy contradicts it"
+        " for some of its namespaces, and workflows of those are refused.",
         json_schema_extra=BY_TYPE,
     )

@@ -77,48 +77,53 @@ _MAX = "(has(self.maxReplicas) ? self.maxReplicas : 1)"
 
 
 class EnginesSpec(SpecModel):
-    """Which engines the image has, so that a pool without any worker is known to offer them."""
+    """Which engines the image has, so that they are known before the pool has a worker."""
 
     flavor: Flavor | None = Field(
         default=None,
-        description="The flavor that the image was built with; thin has the engines that need no"
-        " model library. Default gpu where there are devices, else cpu.",
+        description="The flavor that the image was built with; thin has only the engines that need"
+        " no model library. The default is gpu if the pool has devices, otherwise cpu.",
     )
     plugins: list[EngineName] = Field(
-        default=[], max_length=64, description="Further engines in the image, of plugins."
+        default=[],
+        max_length=64,
+        description="Engines from plugins in the image, in addition to those of the flavor.",
     )
 
 
 class PoolResources(SpecModel):
-    """What one worker may use of its node; requests and limits at once."""
+    """What one worker may use of its node: both the requests and the limits of its pod."""
 
     cpu: float = Field(default=2, ge=0.1, le=1024, description="CPUs, such as 4 or 0.5.")
     memory: Memory = Field(
-        default="8Gi", description="Host memory; engines may use all but the agent's part."
+        default="8Gi",
+        description="Host memory; engines may use all of it except the part of the worker agent.",
     )
     ephemeral_storage: Memory | None = Field(
-        default=None, description="Limit of what is written to the node's disk besides the cache."
+        default=None,
+        description="Limit of what the worker writes to the node's disk besides the cache.",
     )
 
 
 class DevicesSpec(SpecModel):
     """The accelerators of one worker."""
 
-    count: int = Field(default=1, ge=1, le=64, description="Devices of one worker.")
+    count: int = Field(default=1, ge=1, le=64, description="The number of devices of one worker.")
     product: str | None = Field(
         default=None,
         min_length=1,
         max_length=63,
-        description="The product in the node's label, such as NVIDIA-H200; pods go only to nodes"
-        " with it, and the scheduler knows the pool before it has a worker.",
+        description="The product in the node's label, such as NVIDIA-H200. Pods run only on nodes"
+        " with this label, and the scheduler knows the pool's devices before it has a worker.",
     )
     memory: Memory | None = Field(
         default=None,
-        description="Memory of one device, for products that FlowMesh does not know; needed until"
+        description="Memory of one device. Give it for products that FlowMesh does not know, until"
         " the pool's first worker has reported it.",
     )
     resource_name: ResourceName = Field(
-        default="nvidia.com/gpu", description="The extended resource that nodes offer."
+        default="nvidia.com/gpu",
+        description="The extended resource by which nodes offer the devices.",
     )
     product_label: str = Field(
         default="nvidia.com/gpu.product",
@@ -128,27 +133,29 @@ class DevicesSpec(SpecModel):
 
 
 class EgressSpec(SpecModel):
-    """Addresses that the pods may reach besides gateway, bucket and DNS."""
+    """Addresses that the pods may reach in addition to the gateway, the bucket and DNS."""
 
-    cidr: Cidr = Field(description="A range of addresses, such as 0.0.0.0/0 or 10.1.0.0/16.")
+    cidr: Cidr = Field(description="A range of IP addresses, such as 0.0.0.0/0 or 10.1.0.0/16.")
     ports: list[Annotated[int, Field(ge=1, le=65535)]] = Field(
-        default=[], max_length=16, description="TCP ports; all where empty."
+        default=[], max_length=16, description="TCP ports; all ports if empty."
     )
 
 
 class PriceSpec(SpecModel):
     """What one worker costs."""
 
-    usd_per_hour: Usd = Field(description='Dollars an hour of one worker, such as "1.20".')
+    usd_per_hour: Usd = Field(
+        description='Price of one worker in dollars per hour, such as "1.20".'
+    )
     capacity: Literal["on-demand", "spot"] = Field(
         default="on-demand",
-        description="spot: the provider may take a worker away at any time; placement counts what"
-        " that is expected to lose.",
+        description="spot: the provider may take a worker away at any time; placement takes the"
+        " expected loss of work into account.",
     )
 
 
 class PowerSpec(SpecModel):
-    """What one worker draws without a meter; such joules are marked as estimates."""
+    """Power draw of one worker without a meter; energy that follows from it is an estimate."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -156,8 +163,8 @@ class PowerSpec(SpecModel):
         )
     )
 
-    load_watts: float = Field(ge=0, le=100_000, description="Under load.")
-    idle_watts: float = Field(default=0, ge=0, le=100_000, description="Without work.")
+    load_watts: float = Field(ge=0, le=100_000, description="Power draw under load.")
+    idle_watts: float = Field(default=0, ge=0, le=100_000, description="Power draw without work.")
 
     @model_validator(mode="after")
     def _order(self) -> Self:
@@ -167,14 +174,14 @@ class PowerSpec(SpecModel):
 
 
 class PoolCache(SpecModel):
-    """Where a worker stores models and inputs: a fresh volume of a size, or a claim."""
+    """Where workers store models and inputs: a new volume of a given size, or a claim."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(("!(has(self.sizeLimit) && has(self.claimName))", _CACHE_RULE))
     )
 
     size_limit: Memory | None = Field(
-        default=None, description="Size of an emptyDir; 20Gi where neither is given."
+        default=None, description="Size of an emptyDir; 20Gi if neither field is given."
     )
     claim_name: ObjectName | None = Field(
         default=None,
@@ -189,60 +196,61 @@ class PoolCache(SpecModel):
 
 
 class SandboxSpec(SpecModel):
-    """What separates users' code from the node, and from the code of other tenants."""
+    """How users' code is isolated from the node and from the code of other tenants."""
 
     minimum: Literal["weak", "landlock", "userns"] = Field(
         default="landlock",
-        description="The least sandbox in which users' code may run; steps wait where a worker"
-        " reports less. userns: namespaces of its own; landlock: Linux 6.12 or later with"
-        " Landlock; weak: any.",
+        description="The weakest sandbox in which users' code may run; such steps wait for a worker"
+        " that reports at least this level. userns: its own Linux namespaces; landlock: Linux 6.12"
+        " or later with Landlock; weak: any.",
     )
     host_users: bool = Field(
         default=True,
-        description="false: the pods have a user namespace, and each tenant's code a uid of its"
-        " own in it; else a worker runs the code of one tenant for its life.",
+        description="If false, the pods have a user namespace, in which the code of each tenant has"
+        " its own uid. Otherwise, a worker runs the code of only one tenant for its whole life.",
     )
     runtime_class_name: ObjectName | None = Field(
         default=None,
-        description="A RuntimeClass that isolates the pods, such as one of gVisor; the workers"
-        " report what they find inside it.",
+        description="A RuntimeClass that isolates the pods, such as gVisor's. The workers report"
+        " the sandbox level that they find inside it.",
     )
 
 
 class PoolServing(SpecModel):
-    """How its workers serve stages of services."""
+    """How the pool's workers serve stages of services."""
 
     peers: bool = Field(
         default=False,
-        description="Whether workers of such pools send each other the values of stages, by a port"
-        " of their pods with mutual TLS; else all values between workers pass through a router.",
+        description="Whether the workers of this pool exchange values of stages directly with those"
+        " of other such pools, over mutual TLS on a port of their pods. Otherwise, all values"
+        " between workers pass through a router.",
     )
 
 
 class AutoscalingSpec(SpecModel):
-    """Who sets the number of workers, and by what."""
+    """How the number of workers is decided."""
 
     mode: Mode = Field(
         default="backlog",
-        description="backlog: the operator, by predicted seconds of work; hpa, keda: a"
-        " HorizontalPodAutoscaler or a ScaledObject on the operator's metric; fixed: always"
-        " maxReplicas.",
+        description="What sets the number of workers. backlog: the operator, by predicted seconds"
+        " of work; hpa, keda: a HorizontalPodAutoscaler or a ScaledObject, by the operator's"
+        " metric; fixed: always maxReplicas.",
     )
     target_backlog: DurationLimit = Field(
         default="60s",
-        description="Predicted work that one worker may have before it at most; the operator adds"
-        " workers sooner where the time of the users who wait is worth more than they cost.",
+        description="Maximum predicted work ahead of one worker. The operator adds workers earlier"
+        " if the time of the waiting users is worth more than the workers cost.",
     )
     scale_down_after: Duration | None = Field(
         default=None,
-        description="How long fewer workers must have been enough, and how long engines keep a"
-        " worker after their last use at most. Unset: 30s, and engines keep a worker while that"
-        " costs less than to bring them back.",
+        description="How long fewer workers must have been enough before the pool shrinks, and the"
+        " longest time for which unused engines keep a worker. If unset, 30s, and engines keep a"
+        " worker as long as that costs less than loading them again.",
     )
 
 
 class WorkerPoolSpec(SpecModel):
-    """One kind of worker, and how many of it there may be."""
+    """A kind of worker, and how many of them there may be."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -288,49 +296,51 @@ class WorkerPoolSpec(SpecModel):
         )
     )
 
-    image: str = Field(min_length=1, max_length=512, description="The worker's image.")
+    image: str = Field(min_length=1, max_length=512, description="The image of the workers.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        default=None, description="When the image is pulled; Kubernetes' default without it."
+        default=None, description="When the image is pulled; by default as Kubernetes decides."
     )
     image_pull_secrets: list[ObjectName] = Field(
-        default=[], max_length=16, description="Secrets to pull it with, of the pool's namespace."
+        default=[],
+        max_length=16,
+        description="Secrets in the pool's namespace with which to pull the image.",
     )
     engines: EnginesSpec = Field(default=EnginesSpec(), description="Which engines the image has.")
-    min_replicas: int = Field(
-        default=0, ge=0, le=10_000, description="The pool never has fewer workers."
-    )
-    max_replicas: int = Field(
-        default=1, ge=0, le=10_000, description="The pool never has more workers."
-    )
+    min_replicas: int = Field(default=0, ge=0, le=10_000, description="Minimum number of workers.")
+    max_replicas: int = Field(default=1, ge=0, le=10_000, description="Maximum number of workers.")
     resources: PoolResources = Field(
         default=PoolResources(), description="What one worker may use of its node."
     )
     devices: DevicesSpec | None = Field(
-        default=None, description="The accelerators of one worker; none without it."
+        default=None, description="The accelerators of one worker; without it, workers have none."
     )
     price: PriceSpec | None = Field(
-        default=None, description="What one worker costs; without it 0, marked as an estimate."
+        default=None,
+        description="What one worker costs. Without it the price is 0, marked as an estimate.",
     )
-    power: PowerSpec | None = Field(default=None, description="What one worker draws.")
+    power: PowerSpec | None = Field(default=None, description="The power that one worker draws.")
     user_code: bool = Field(
-        default=False, description="Whether steps that run the user's code may run here."
+        default=False, description="Whether steps that run users' code may run in this pool."
     )
     sandbox: SandboxSpec = Field(
-        default=SandboxSpec(), description="What separates users' code, where it may run."
+        default=SandboxSpec(),
+        description="How users' code is isolated, if it may run in this pool.",
     )
     reserved_for: SelectedNamespaces | None = Field(
         default=None,
-        description="The only namespaces whose actions run here; every namespace without it. They"
-        " may use other pools too.",
+        description="The namespaces for which the pool is reserved: only their actions run in it."
+        " Without it, those of every namespace do. These namespaces may use other pools too.",
     )
     trust: TrustLevel | None = Field(
         default=None,
-        description="How far results of its workers are trusted: 0 machines of others, 1 users'"
-        " code beside the worker, 2 your own machines, 3 an image pinned by digest without egress"
-        " and userCode. Default 2, and 1 with userCode outside of a sandbox.",
+        description="How far results of the pool's workers are trusted. 0: machines of others; 1:"
+        " users' code runs beside the worker; 2: your own machines; 3: an image pinned by digest,"
+        " without egress and userCode. The default is 2, or 1 with userCode outside a sandbox.",
     )
     labels: dict[str, str] = Field(
-        default={}, max_length=32, description="Labels that resources.labels of steps can require."
+        default={},
+        max_length=32,
+        description="Labels of the workers, which resources.labels of a step can require.",
     )
     node_selector: dict[str, str] = Field(
         default={}, max_length=32, description="Labels that a node must have."
@@ -341,28 +351,31 @@ class WorkerPoolSpec(SpecModel):
     egress: list[EgressSpec] = Field(
         default=[],
         max_length=32,
-        description="Where imports and HTTP steps may go; nowhere outside where empty. Addresses"
-        " that are not public are excluded from wider ranges. Not with userCode.",
+        description="Addresses that imports and HTTP steps may reach; if empty, none outside the"
+        " cluster. Addresses that are not public are excluded from wider ranges. Not allowed with"
+        " userCode.",
     )
     pod_template: PodTemplate = Field(
-        default=PodTemplate(), description="Merged into the pods' template, such as affinity."
+        default=PodTemplate(),
+        description="Fields to merge into the pod template, such as affinity.",
     )
     cache: PoolCache = Field(
-        default=PoolCache(), description="Where a worker stores models and inputs."
+        default=PoolCache(), description="Where workers store models and inputs."
     )
     drain_grace: Duration = Field(
         default="2m",
-        description="How long a draining worker may finish, or checkpoint, what it runs.",
+        description="How long a draining worker has to finish or checkpoint its attempts.",
     )
     autoscaling: AutoscalingSpec = Field(
         default=AutoscalingSpec(), description="How the number of workers is decided."
     )
     serving: PoolServing = Field(
-        default=PoolServing(), description="How its workers serve stages of services."
+        default=PoolServing(), description="How the pool's workers serve stages of services."
     )
     llm: PoolLlm | None = Field(
         default=None,
-        description="How its workers run vLLM; what is left out FlowMesh chooses.",
+        description="How the pool's workers run vLLM. FlowMesh chooses values for fields that are"
+        " left out.",
     )
 
     @model_validator(mode="after")
@@ -436,8 +449,8 @@ class FlowMeshWorkerPool(SpecModel):
         json_schema_extra=cel_rules((f"self.metadata.name.matches('{_NAME}')", _NAME_RULE))
     )
 
-    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The version of the API.")
     kind: Literal["FlowMeshWorkerPool"] = Field(description="The kind of object.")
-    metadata: PoolMetadata = Field(description="Names the pool.")
+    metadata: PoolMetadata = Field(description="The metadata of the pool.")
     spec: WorkerPoolSpec = Field(description="What its workers are and how many there may be.")
     status: PoolStatus | None = Field(default=None, description="Written by the operator.")

@@ -22,7 +22,7 @@ from flowmesh_core.spec.fields import SpecModel, cel_rules
 
 
 class PoolLlm(SpecModel):
-    """How its workers run vLLM; what is left out FlowMesh chooses."""
+    """How the pool's workers run vLLM. FlowMesh chooses values for fields that are left out."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -38,29 +38,32 @@ class PoolLlm(SpecModel):
         default=None,
         ge=1,
         le=SEQUENCES_MAX,
-        description="Sequences that one engine decodes at once; 256 on devices, 64 on CPUs.",
+        description="Maximum number of sequences that one engine decodes at once. Default 256 on"
+        " devices, 64 on CPUs.",
     )
     max_num_batched_tokens: int | None = Field(
         default=None,
         ge=1,
         le=TOKENS_MAX,
-        description="Tokens of one step of an engine at most; 8192 on devices, 2048 on CPUs. Where"
-        " prompts are not cut (CPUs, enableChunkedPrefill false) it is never less than the model's"
-        " context.",
+        description="Maximum number of tokens in one step of an engine. Default 8192 on devices,"
+        " 2048 on CPUs. If prompts are not split (on CPUs, or with enableChunkedPrefill: false), it"
+        " is at least the model's context length.",
     )
     gpu_memory_utilization: float | None = Field(
         default=None,
         ge=GPU_SHARE_MIN,
         le=GPU_SHARE_MAX,
-        description="The share of an engine's device memory that weights and the key-value cache"
-        " may use; 0.9 without it. The rest is for activations.",
+        description="The share of an engine's device memory for weights and the key-value cache;"
+        " 0.9 by default. The rest is for activations.",
     )
     enforce_eager: bool | None = Field(
         default=None,
-        description="true: no CUDA graphs, which saves memory and time to load, and is slower.",
+        description="If true, vLLM uses no CUDA graphs: it loads faster and needs less memory, but"
+        " runs more slowly.",
     )
     enable_chunked_prefill: bool | None = Field(
-        default=None, description="false: each prompt is computed in one step."
+        default=None,
+        description="If false, each prompt is computed in one step instead of in chunks.",
     )
 
     @model_validator(mode="after")

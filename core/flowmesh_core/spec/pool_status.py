@@ -18,9 +18,9 @@ class WarmComponent(SpecModel):
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
-    digest: str = Field(description="Its digest.")
-    size_bytes: int = Field(default=0, description="Its size.")
-    workers: int = Field(default=0, description="How many workers have it.")
+    digest: str = Field(description="The digest of the component.")
+    size_bytes: int = Field(default=0, description="The size of the component in bytes.")
+    workers: int = Field(default=0, description="The number of workers that have it.")
 
 
 class ScalingDecision(SpecModel):
@@ -28,10 +28,10 @@ class ScalingDecision(SpecModel):
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
-    time: str = Field(description="When.")
-    before: int = Field(description="Workers before it.")
-    after: int = Field(description="Desired workers after it.")
-    reason: str = Field(description="Why, as a sentence.")
+    time: str = Field(description="When the decision was made.")
+    before: int = Field(description="The number of workers before it.")
+    after: int = Field(description="The desired number of workers after it.")
+    reason: str = Field(description="The reason, as a sentence.")
 
 
 class PoolStatus(SpecModel):
@@ -39,9 +39,11 @@ class PoolStatus(SpecModel):
 
     model_config = ConfigDict(extra="allow", alias_generator=to_camel, populate_by_name=True)
 
-    desired: int = Field(default=0, description="Desired workers.")
-    ready: int = Field(default=0, description="Workers that are connected and take work.")
-    busy: int = Field(default=0, description="Workers that run something.")
+    desired: int = Field(default=0, description="The desired number of workers.")
+    ready: int = Field(
+        default=0, description="The number of workers that are connected and accept work."
+    )
+    busy: int = Field(default=0, description="The number of workers that run something.")
     backlog_seconds: int = Field(
         default=0, description="Predicted worker-seconds of running and waiting work for this pool."
     )
@@ -49,13 +51,16 @@ class PoolStatus(SpecModel):
         default=0, description="Predicted seconds from requesting a worker until it connects."
     )
     components: list[WarmComponent] = Field(
-        default=[], description="Some models and adapters on its workers, the most common first."
+        default=[],
+        description="Some of the models and adapters on the pool's workers, the most common first.",
     )
     decisions: list[ScalingDecision] = Field(
-        default=[], description="The last few changes of its size, newest first."
+        default=[], description="The last few changes of the pool's size, newest first."
     )
     conditions: list[Condition] = Field(
         default=[], max_length=8, description="Standard conditions.", json_schema_extra=BY_TYPE
     )
-    observed_generation: int = Field(default=0, description="The generation last acted upon.")
-    epoch: int = Field(default=0, description="The epoch of the operator that wrote it.")
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that was last acted upon."
+    )
+    epoch: int = Field(default=0, description="The epoch of the operator that wrote this status.")

@@ -16,44 +16,52 @@ STEPS_MAX = 100_000
 
 
 class QuotaSpec(SpecModel):
-    """The bounds and the weight of each selected namespace; a field left out has its default."""
+    """The limits and the weight of each selected namespace; fields left out have their defaults."""
 
     namespaces: SelectedNamespaces = Field(
-        description="The namespaces that the quota is for, each by itself. Of several quotas the"
-        " one that names the namespace applies, then one by label, then one for *."
+        description="The namespaces to which the quota applies, to each separately. If several"
+        " quotas select a namespace, one that names it takes precedence, then one that selects it"
+        " by label, then one for *."
     )
     weight: float = Field(
         default=1,
         ge=0.001,
         le=1000,
-        description="The namespace's weight in fair shares: one of weight 3 gets three times what"
-        " one of weight 1 gets where both wait for the same workers.",
+        description="The namespace's weight in fair sharing: when both wait for the same workers, a"
+        " namespace of weight 3 gets three times as much as one of weight 1.",
     )
     unfinished_runs: int = Field(
         default=200,
         ge=0,
         le=100_000,
-        description="Runs that have not ended; further workflows are suspended until one ends.",
+        description="Maximum number of unfinished runs. Further workflows are suspended until one"
+        " ends.",
     )
     steps_per_run: int = Field(
         default=STEPS_MAX,
         ge=1,
         le=STEPS_MAX,
-        description="Steps of one run after expansion, imports included; a larger workflow is"
-        " refused.",
+        description="Maximum number of steps of one run after expansion, including imports. A"
+        " larger workflow is refused.",
     )
     actions_in_flight: int = Field(
         default=50_000,
         ge=1,
         le=1_000_000,
-        description="Actions that are looked up, wait, run or are published; while there are as"
-        " many, further workflows are suspended.",
+        description="Maximum number of actions that are being looked up, wait, run or are being"
+        " published. While there are this many, further workflows are suspended.",
     )
     requests_per_second: float = Field(
-        default=20, ge=0.1, le=10_000, description="Requests of one user to the API, on average."
+        default=20,
+        ge=0.1,
+        le=10_000,
+        description="Maximum rate of one user's requests to the API, on average.",
     )
     request_burst: int = Field(
-        default=100, ge=1, le=100_000, description="Requests that one user may send at once."
+        default=100,
+        ge=1,
+        le=100_000,
+        description="Maximum number of requests that one user may send in a burst.",
     )
     submissions_per_minute: int = Field(
         default=60,
@@ -63,46 +71,56 @@ class QuotaSpec(SpecModel):
         " minute; objects are not counted.",
     )
     plans_per_minute: int = Field(
-        default=30, ge=1, le=100_000, description="Forecasts that one user asks for."
+        default=30,
+        ge=1,
+        le=100_000,
+        description="Maximum number of forecasts (plans) that one user requests per minute.",
     )
     open_watches: int = Field(
-        default=20, ge=1, le=10_000, description="Runs that one user watches at once."
+        default=20,
+        ge=1,
+        le=10_000,
+        description="Maximum number of runs that one user watches at the same time.",
     )
-    open_uploads: int = Field(default=4, ge=1, le=1000, description="Uploads of one user at once.")
+    open_uploads: int = Field(
+        default=4, ge=1, le=1000, description="Maximum number of concurrent uploads of one user."
+    )
     stored_bytes: Memory = Field(
         default="1Ti",
-        description="Bytes of content in the namespace's own scope. Beyond it uploads are refused"
-        " and further workflows suspended; from 110% on no new attempt begins.",
+        description="Maximum size of the content in the namespace's own scope. Above it, uploads"
+        " are refused and further workflows are suspended; from 110% on, no new attempt begins.",
     )
     uploaded_bytes_per_day: Memory = Field(
-        default="100Gi", description="Bytes that the namespace uploads in 24 hours."
+        default="100Gi", description="Maximum size of the namespace's uploads in 24 hours."
     )
     user_code_calls: int = Field(
         default=16,
         ge=0,
         le=100_000,
-        description="Attempts at once that run user code; others wait.",
+        description="Maximum number of concurrent attempts that run user code; others wait.",
     )
     workers: int | None = Field(
         default=None,
         ge=0,
         le=100_000,
-        description="Workers at once that run attempts of the namespace; what fits on none of"
-        " these waits. Replicas of services do not count. No bound by default.",
+        description="Maximum number of workers that run attempts of the namespace at the same time;"
+        " an attempt that fits on none of them waits. Replicas of services do not count. No limit"
+        " by default.",
     )
     usd_per_day: Usd | None = Field(
         default=None,
-        description="Dollars that the namespace's runs pay in 24 hours, with what is reserved for"
-        " attempts under way; then new attempts wait. None by default.",
+        description="Maximum cost in dollars of the namespace's runs in 24 hours, including what is"
+        " reserved for running attempts. When it is reached, new attempts wait. No limit by"
+        " default.",
     )
 
 
 class FlowMeshQuota(SpecModel):
-    """Bounds what namespaces ask for and weighs what they get."""
+    """Limits what namespaces have in progress, use and request, and sets their weights."""
 
-    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The version of the API.")
     kind: Literal["FlowMeshQuota"] = Field(description="The kind of object.")
-    metadata: Metadata = Field(description="Names the object; it has no namespace.")
+    metadata: Metadata = Field(description="The object's metadata; it has no namespace.")
     spec: QuotaSpec = Field(description="The quota.")
     status: FlowMeshQuotaStatus | None = Field(default=None, description="Written by the operator.")
 

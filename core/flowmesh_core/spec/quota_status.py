@@ -9,11 +9,13 @@ from flowmesh_core.spec.status import BY_TYPE, Condition
 class FlowMeshQuotaStatus(NamespacesStatus):
     """What the operator knows about a quota."""
 
-    covered: int = Field(default=0, description="To how many namespaces of the cluster it applies.")
+    covered: int = Field(
+        default=0, description="The number of namespaces in the cluster to which the quota applies."
+    )
     conditions: list[Condition] = Field(
         default=[],
         max_length=8,
-        description="Accepted: it is in force; Overridden: to some of the namespaces that it"
-        " selects another quota applies.",
+        description="Accepted: the quota is in force; Overridden: another quota applies to some of"
+        " the namespaces that it selects.",
         json_schema_extra=BY_TYPE,
     )

@@ -17,8 +17,8 @@ from flowmesh_core.spec.fields import ObjectKey, ObjectName, SpecModel
 class SecretKey(SpecModel):
     """One key of a Secret."""
 
-    name: ObjectName = Field(description="The Secret, in the workflow's namespace.")
-    key: ObjectKey = Field(description="The key in it.")
+    name: ObjectName = Field(description="The name of the Secret, in the workflow's namespace.")
+    key: ObjectKey = Field(description="The key in the Secret.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,11 +36,9 @@ class ReplicasSpec(SpecModel):
         default=1,
         ge=0,
         le=REPLICAS_MAX,
-        description="The least number of replicas; one is loaded even where this is 0.",
+        description="Minimum number of replicas. One replica is loaded even if this is 0.",
     )
-    max: int = Field(
-        default=1, ge=1, le=REPLICAS_MAX, description="The greatest number of replicas."
-    )
+    max: int = Field(default=1, ge=1, le=REPLICAS_MAX, description="Maximum number of replicas.")
 
     @model_validator(mode="after")
     def _ordered(self) -> "ReplicasSpec":
@@ -50,13 +48,13 @@ class ReplicasSpec(SpecModel):
 
 
 class PythonSpec(SpecModel):
-    """A component's own code: a function from a list of calls to a list of results, in order."""
+    """A component's own code: a function from a list of calls to the list of their results."""
 
     file: str = Field(
         default="",
         max_length=4096,
-        description="Where `fmesh serve` reads the code, such as ./rerank.py, from the service's"
-        " own folder; it sends code in its place.",
+        description="The file from which `fmesh serve` reads the code, such as ./rerank.py, in the"
+        " folder of the service's file. It sends the content as code.",
     )
     code: str = Field(
         default="",
@@ -65,9 +63,10 @@ class PythonSpec(SpecModel):
     )
     function: Variable = Field(
         default="compute",
-        description="A function that gets a list of dicts, one a call, and returns a list with one"
-        " result each; or a class with a method compute, or with start, step and finish for calls"
-        " of several steps, made once a replica.",
+        description="The name of a function that gets a list of dicts, one for each call, and"
+        " returns a list with a result for each. Or the name of a class with a method compute, or"
+        " with start, step and finish for calls of several steps; one object of it is made per"
+        " replica.",
     )
 
     @model_validator(mode="after")
@@ -82,8 +81,8 @@ class BatchSpec(SpecModel):
 
     max: int | Literal["auto"] = Field(
         default="auto",
-        description="The largest batch, 1 to 1024; auto is the smallest near the best measured"
-        " throughput.",
+        description="Maximum batch size, 1 to 1024. auto chooses the smallest size whose measured"
+        " throughput is near the best.",
     )
 
     @model_validator(mode="after")
@@ -97,57 +96,63 @@ class ComponentSpec(SpecModel):
     """What is loaded and replicated together: an engine with its model, or Python code."""
 
     uses: str = Field(
-        default="", max_length=128, description="The engine, such as llm.generate; or give python."
+        default="",
+        max_length=128,
+        description="The engine, such as llm.generate. Give either uses or python.",
     )
-    python: PythonSpec | None = Field(default=None, description="The code; or give uses.")
+    python: PythonSpec | None = Field(
+        default=None, description="The component's own code. Give either python or uses."
+    )
     batch: BatchSpec = Field(
         default=BatchSpec(), description="How calls of a Python component are batched."
     )
     trusted: bool = Field(
         default=False,
-        description="Runs a Python component outside the sandbox, on workers that allow it.",
+        description="Whether to run a Python component outside the sandbox, on workers that allow"
+        " it.",
     )
     own_host: bool = Field(
         default=False,
-        description="Gives a Python component a process of its own; else those of a service share"
-        " one, where values pass by reference.",
+        description="Whether a Python component has its own process. Otherwise, the Python"
+        " components of a service share one, in which values are passed by reference.",
     )
     inputs: dict[Name, str] = Field(
         default_factory=dict,
-        description="Port of the engine to source, such as model: inputs.base.",
+        description="For each input port of the engine, its source, such as model: inputs.base.",
         max_length=16,
     )
     adapters: dict[Name, str] = Field(
         default_factory=dict,
-        description="LoRA adapters on the model: name to source, such as german: inputs.german;"
-        " requests choose one by MODEL:NAME. Of a service without stages.",
+        description="LoRA adapters for the model: for each name, its source, such as german:"
+        " inputs.german. Requests choose one by MODEL:NAME. Only for services without stages.",
         max_length=ADAPTERS_MAX,
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,
         alias="with",
-        description="What the engine is loaded with: dtype, batchInvariant, implementation, and"
-        " parameters that all requests share.",
+        description="Settings with which the engine is loaded: dtype, batchInvariant,"
+        " implementation, and parameters that all requests share.",
     )
     replicas: ReplicasSpec = Field(
-        default=ReplicasSpec(), description="How many replicas the component has."
+        default=ReplicasSpec(), description="How many replicas there are."
     )
     affinity: Name | None = Field(
         default=None,
-        description="A group of the service's components: a worker has a replica of each of them,"
-        " or none, so that values among them stay on it.",
+        description="The name of a group of the service's components. A worker has a replica of"
+        " each component of a group, or of none, so that values between them stay on the worker.",
     )
     key: str = Field(
         default="",
         max_length=KEY_CHARS_MAX,
-        description="A field of the request, such as request.user: requests with one value of it go"
-        " to one replica while it has room.",
+        description="A field of the request, such as request.user. Requests with the same value of"
+        " it go to the same replica while it has room.",
     )
     calls_max: int = Field(
         default=0,
         ge=0,
         le=CALLS_MAX,
-        description="Requests that one replica runs at once; 0 leaves the number to the engine.",
+        description="Maximum number of concurrent requests of one replica; 0 means as many as the"
+        " engine can run.",
     )
     resources: ResourcesSpec = Field(
         default=ResourcesSpec(), description="What a replica requires of a worker."
@@ -164,68 +169,70 @@ class StageSpec(SpecModel):
     """One call of a component for each request."""
 
     name: Name = Field(description="The stage's name, unique in the service; not `request`.")
-    component: Name = Field(description="The component that answers.")
+    component: Name = Field(description="The component to call.")
     inputs: dict[Variable, str] = Field(
         default_factory=dict,
         max_length=64,
-        description="Name to value of a Python component's call: request, request.FIELD, STAGE or"
-        " STAGE.FIELD, with its type.",
+        description="Arguments of a Python component's call: for each name, its value: request,"
+        " request.FIELD, STAGE or STAGE.FIELD. The value keeps its type.",
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,
         alias="with",
-        description="Parameters of the call; in texts {{ request.FIELD }} and {{ STAGE.FIELD }} are"
-        " filled in.",
+        description="Parameters of the call. In strings, {{ request.FIELD }} and {{ STAGE.FIELD }}"
+        " are replaced by their values.",
     )
     stream: bool = Field(
         default=False,
-        description="Sends an engine's answer as it is made; on one stage that no other reads.",
+        description="Whether to stream the engine's answer while it is generated. Allowed for one"
+        " stage, whose value no other stage reads.",
     )
 
 
 class RequestSpec(SpecModel):
-    """What a request to a service with stages is."""
+    """The form of a request to a service with stages."""
 
     schema_: dict[str, Any] = Field(
         default_factory=dict,
         alias="schema",
-        description="JSON Schema of the request's body, which the router checks; up to 64 KiB.",
+        description="A JSON schema, up to 64 KiB, against which the router checks the body of"
+        " requests.",
     )
 
 
 class SloSpec(SpecModel):
-    """What replies should keep."""
+    """Targets for latency."""
 
     latency: DurationLimit | None = Field(
-        default=None, description="Time from a request to its reply, such as 4s."
+        default=None, description="Target for the time from a request to its reply, such as 4s."
     )
     scale: float | None = Field(
         default=None,
         ge=SCALE_MIN,
         le=SCALE_MAX,
-        description="In place of latency: how many times a request alone, as measured, a reply may"
-        " take, such as 3; of a service with stages.",
+        description="Instead of latency: the target as a multiple, such as 3, of the measured time"
+        " of a request that does not wait for others. Only for services with stages.",
     )
     ttft: DurationLimit | None = Field(
         default=None,
-        description="Time from a request to the first event of its streamed answer, such as 1500ms;"
-        " of a service without stages whose engine generates.",
+        description="Target for the time from a request to the first event of its streamed answer,"
+        " such as 1500ms. Only for services without stages whose engine generates text.",
     )
     tpot: DurationLimit | None = Field(
         default=None,
-        description="Time of each token of a streamed answer after its first event, such as 50ms;"
-        " of a service without stages whose engine generates.",
+        description="Target for the time per token of a streamed answer after its first event, such"
+        " as 50ms. Only for services without stages whose engine generates text.",
     )
     miss_rate: float = Field(
         default=0.01,
         ge=0.0001,
         le=1,
-        description="The share of requests that may take longer, such as 0.01.",
+        description="The share of requests that may miss a target, such as 0.01.",
     )
     on_late: Literal["refuse", "demote", "serve"] = Field(
         default="demote",
-        description="What becomes of a request that cannot be in time: refuse ends it at once,"
-        " demote serves it behind all others, serve as all others.",
+        description="What to do with a request that cannot meet the latency target. refuse: end it"
+        " at once; demote: serve it after all others; serve: serve it like all others.",
     )
 
     @model_validator(mode="after")
@@ -236,23 +243,23 @@ class SloSpec(SpecModel):
 
 
 class ArrivalsSpec(SpecModel):
-    """The requests that the service expects, until 100 were answered: they size its first plans."""
+    """The requests that the service expects; they size its plans until 100 were answered."""
 
     rate_per_second: float = Field(
-        ge=RATE_MIN, le=RATE_MAX, description="Requests a second, in the mean, such as 0.5."
+        ge=RATE_MIN, le=RATE_MAX, description="Mean rate of requests per second, such as 0.5."
     )
     cv: float = Field(
         default=1,
         ge=0,
         le=CV_MAX,
-        description="How uneven they come: the coefficient of variation of the times between them."
-        " 0 is a clock, 1 independent requests, more are bursts.",
+        description="How unevenly requests arrive: the coefficient of variation of the times"
+        " between them. 0 means equal intervals, 1 independent requests, more means bursts.",
     )
     peak_per_second: float | None = Field(
         default=None,
         ge=RATE_MIN,
         le=RATE_MAX,
-        description="The rate in the busiest minutes; that of the mean without it.",
+        description="The rate in the busiest minutes; by default the mean rate.",
     )
 
     @model_validator(mode="after")
@@ -269,16 +276,19 @@ class RequestLimitsSpec(SpecModel):
     """Limits of requests."""
 
     max_in_flight: int = Field(
-        default=64, ge=1, le=CALLS_MAX, description="Requests that have not ended, at one router."
+        default=64,
+        ge=1,
+        le=CALLS_MAX,
+        description="Maximum number of unfinished requests at one router.",
     )
     timeout: DurationLimit | None = Field(
-        default=None, description="The longest that a request may take; 10m without it."
+        default=None, description="Maximum time that a request may take; 10m by default."
     )
-    max_request_bytes: Memory = Field(default="1Mi", description="The largest request.")
+    max_request_bytes: Memory = Field(default="1Mi", description="Maximum size of a request.")
 
 
 class OpenAiSpec(SpecModel):
-    """How the service is offered by OpenAI's API."""
+    """How the service appears in OpenAI's API."""
 
     model: str = Field(
         min_length=1, max_length=128, description="The model's name in requests and answers."
@@ -286,14 +296,14 @@ class OpenAiSpec(SpecModel):
     question: str = Field(
         default="",
         max_length=KEY_CHARS_MAX,
-        description="Of a service with stages: the field of its request that gets the last user"
+        description="For a service with stages: the request field that is filled with the last user"
         " message of a chat, such as request.question.",
     )
     answer: str = Field(
         default="",
         max_length=KEY_CHARS_MAX,
-        description="Of a service with stages: the field of its reply that answers a chat, such as"
-        " reply.text.",
+        description="For a service with stages: the reply field that is returned as the answer of a"
+        " chat, such as reply.text.",
     )
 
 
@@ -303,47 +313,49 @@ class ServiceSpec(SpecModel):
     inputs: dict[Name, ServiceInputSpec] = Field(
         default_factory=dict,
         max_length=16,
-        description="Models and data sets from outside, by name; a release pins their content.",
+        description="External models and data sets, by name. A release pins their content.",
     )
     components: dict[Name, ComponentSpec] = Field(
         min_length=1,
         max_length=COMPONENTS_MAX,
-        description="What answers; one engine where there are no stages.",
+        description="The components by name; a service without stages has exactly one, an engine.",
     )
     stages: list[StageSpec] = Field(
         default_factory=list,
         max_length=STAGES_MAX,
-        description="The calls of a request, in any order; each waits for the values that it"
-        " names.",
+        description="The calls that each request makes, in any order. Each waits for the values"
+        " that it names.",
     )
     reply: dict[Name, str] = Field(
         default_factory=dict,
         max_length=64,
-        description="Name to value of the reply, such as text: answer.completion.",
+        description="The fields of the reply: for each name, its value, such as text:"
+        " answer.completion.",
     )
     request: RequestSpec = Field(
-        default=RequestSpec(), description="What a request is, where there are stages."
+        default=RequestSpec(), description="The form of requests, for services with stages."
     )
-    slo: SloSpec = Field(default=SloSpec(), description="What replies should keep.")
+    slo: SloSpec = Field(default=SloSpec(), description="Targets for latency.")
     arrivals: ArrivalsSpec | None = Field(
         default=None,
-        description="Expected requests: they decide how many replicas there are, between min and"
-        " max, before the demand is measured.",
+        description="Expected requests. They determine the number of replicas, between min and max,"
+        " until the demand has been measured.",
     )
     limits: RequestLimitsSpec = Field(
-        default=RequestLimitsSpec(), description="Limits of requests, where there are stages."
+        default=RequestLimitsSpec(), description="Limits of requests, for services with stages."
     )
     openai: OpenAiSpec | None = Field(
-        default=None, description="The model's name; the service's own name where it is missing."
+        default=None,
+        description="The model's name in OpenAI's API; by default the name of the service.",
     )
 
 
 class FlowMeshService(SpecModel):
     """Components that stay loaded on workers and answer requests."""
 
-    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The version of the API.")
     kind: Literal["FlowMeshService"] = Field(description="The kind of object.")
-    metadata: NamespacedMetadata = Field(description="Names the object.")
+    metadata: NamespacedMetadata = Field(description="The object's metadata.")
     spec: ServiceSpec = Field(description="What is served.")
     status: FlowMeshServiceStatus | None = Field(
         default=None, description="Written by the operator."

@@ -9,7 +9,7 @@ _FOLLOW_RULE = "follow is for output: only what a workflow publishes can be foll
 
 
 class ServiceInputSpec(InputSpec):
-    """An input of a service: as one of a workflow, or ``output``."""
+    """An input of a service: one as in a workflow, or an output of a workflow."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(
@@ -26,13 +26,13 @@ class ServiceInputSpec(InputSpec):
         default=None,
         min_length=1,
         max_length=512,
-        description="What the newest run of a workflow that succeeded has published:"
-        " WORKFLOW/OUTPUT, or NAMESPACE/WORKFLOW/OUTPUT with the service's own namespace.",
+        description="An output of a workflow's newest successful run: WORKFLOW/OUTPUT, or"
+        " NAMESPACE/WORKFLOW/OUTPUT, where NAMESPACE must be the service's own.",
     )
     follow: bool = Field(
         default=False,
-        description="Makes a new release when a newer run has published the output; without it"
-        " the service keeps the one that it was applied with.",
+        description="Whether to make a new release when a newer run has published the output."
+        " Without it, the service keeps the output with which it was applied.",
     )
 
     @model_validator(mode="after")

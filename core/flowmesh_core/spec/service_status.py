@@ -16,12 +16,12 @@ class ComponentReplicas(SpecModel):
     """The replicas of one component."""
 
     component: str = Field(max_length=63, description="The component.")
-    ready: int = Field(default=0, description="Replicas that take requests.")
+    ready: int = Field(default=0, description="Replicas that accept requests.")
     wanted: int = Field(default=0, description="Replicas that there should be.")
     reason: str = Field(
         default="",
         max_length=MOST_REPLICA_REASON_CHARS,
-        description="Why some are missing or not ready, in the engine's words where it failed.",
+        description="Why replicas are missing or not ready; if the engine failed, its message.",
     )
 
 
@@ -34,7 +34,7 @@ class FlowMeshServiceStatus(SpecModel):
     model: str = Field(default="", description="The model's name in requests.")
     endpoint: str = Field(
         default="",
-        description="The base URL for OpenAI's clients in pods of the cluster.",
+        description="The base URL for OpenAI clients in pods of the cluster.",
     )
     release: str = Field(default="", description="The set of digests that the replicas load.")
     ready: str = Field(default="", description="Ready and wanted replicas, such as 1/2.")
@@ -43,14 +43,14 @@ class FlowMeshServiceStatus(SpecModel):
     )
     capacity: str = Field(
         default="",
-        description="Requests a second, such as 4.8/s, at which its busiest part is just always"
-        " busy; empty before enough is measured.",
+        description="The capacity: requests per second, such as 4.8/s, at which the service's"
+        " busiest stage or host is busy all the time. Empty until enough has been measured.",
     )
     message: str = Field(
-        default="", max_length=32768, description="Why it is not ready; empty where it is."
+        default="", max_length=32768, description="Why the service is not ready; empty if it is."
     )
     observed_generation: int = Field(
-        default=0, description="The generation of the spec that was applied last."
+        default=0, description="The generation of the spec that was last applied."
     )
     epoch: int = Field(default=0, description="The epoch of the leader that wrote this.")
     conditions: list[Condition] = Field(

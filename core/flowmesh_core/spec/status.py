@@ -34,12 +34,14 @@ class Condition(_Shown):
         description="The condition.",
     )
     status: str = Field(description="True, False or Unknown.")
-    reason: str = Field(max_length=1024, description="Why, as one word.")
-    message: str = Field(max_length=32768, description="Why, as a sentence, with the remedy.")
+    reason: str = Field(max_length=1024, description="The reason, as one word.")
+    message: str = Field(max_length=32768, description="The reason as a sentence, with the remedy.")
     last_transition_time: str = Field(
         description="When the status last changed.", json_schema_extra=TIME
     )
-    observed_generation: int = Field(default=0, description="The generation that it describes.")
+    observed_generation: int = Field(
+        default=0, description="The generation of the spec that the condition describes."
+    )
 
 
 BY_TYPE: JsonDict = {LIST_KEYS: ["type"]}
@@ -49,14 +51,20 @@ BY_TYPE: JsonDict = {LIST_KEYS: ["type"]}
 class StepCounts(_Shown):
     """Steps after expansion, by state."""
 
-    total: int = Field(default=0, description="All of them, imports included.")
-    pending: int = Field(default=0, description="Waiting for their inputs.")
-    ready: int = Field(default=0, description="Waiting for a worker, or being looked up.")
-    running: int = Field(default=0, description="Running.")
-    completed: int = Field(default=0, description="With all outputs published.")
-    skipped: int = Field(default=0, description="Skipped, since their condition was false.")
-    failed: int = Field(default=0, description="Failed for good.")
-    cancelled: int = Field(default=0, description="Cancelled, or dependent on a failed step.")
+    total: int = Field(default=0, description="All steps, including imports.")
+    pending: int = Field(default=0, description="Steps that wait for their inputs.")
+    ready: int = Field(
+        default=0, description="Steps that wait for a worker, or whose results are being looked up."
+    )
+    running: int = Field(default=0, description="Steps that run.")
+    completed: int = Field(default=0, description="Steps whose outputs are all published.")
+    skipped: int = Field(
+        default=0, description="Steps that were skipped because their condition was false."
+    )
+    failed: int = Field(default=0, description="Steps that failed for good.")
+    cancelled: int = Field(
+        default=0, description="Steps that were cancelled, or that depend on a failed step."
+    )
 
 
 class OutputStatus(_Shown):
@@ -68,9 +76,9 @@ class OutputStatus(_Shown):
         description="cas:<kind>:<digest>.<key id><mac>, by which another workflow of the namespace"
         " uses it and `fmesh outputs` fetches it.",
     )
-    rows: int | None = Field(default=None, description="Number of rows of a data set.")
-    bytes: int | None = Field(default=None, description="Its size.")
-    value: Any = Field(default=None, description="Values of metrics, where they are small.")
+    rows: int | None = Field(default=None, description="The number of rows of a data set.")
+    bytes: int | None = Field(default=None, description="The size of the output in bytes.")
+    value: Any = Field(default=None, description="For metrics: their values, if they are small.")
 
 
 class StepRow(_Shown):
@@ -83,19 +91,22 @@ class StepRow(_Shown):
         description="PENDING, READY, RUNNING, COMPLETED, SKIPPED, FAILED or CANCELLED.",
     )
     reason: str = Field(
-        default="", description="Why it waits or has failed, as one word; `fmesh why` shows more."
+        default="",
+        description="Why the step waits or has failed, as one word; `fmesh why` shows more.",
     )
     message: str = Field(
         default="", max_length=MOST_MESSAGE_CHARS, description="The reason as a sentence."
     )
-    progress: str = Field(default="", description="Chunks completed, of all, such as 12/40.")
+    progress: str = Field(default="", description="Completed chunks out of all, such as 12/40.")
     hits: int = Field(default=0, description="Chunks whose results were reused.")
-    cost_usd: str = Field(default="", description="Dollars paid for it so far.")
+    cost_usd: str = Field(default="", description="Dollars paid for the step so far.")
     saved_usd: str = Field(default="", description="Dollars that sharing saved.")
     started_at: str | None = Field(
         default=None, description="When its first action began.", json_schema_extra=TIME
     )
-    ended_at: str | None = Field(default=None, description="When it ended.", json_schema_extra=TIME)
+    ended_at: str | None = Field(
+        default=None, description="When the step ended.", json_schema_extra=TIME
+    )
 
 
 class WorkflowStatus(_Shown):
@@ -108,29 +119,34 @@ class WorkflowStatus(_Shown):
         default=0, description="The generation of the spec that was last acted upon."
     )
     epoch: int = Field(
-        default=0, description="The epoch of the leader that wrote this; a lower one's is stale."
+        default=0,
+        description="The epoch of the leader that wrote this status; a status with a lower epoch is"
+        " stale.",
     )
     conditions: list[Condition] = Field(
         default=[],
         max_length=16,
-        description="Conditions, as for `kubectl wait --for=condition=Complete`. Accepted: checked,"
-        " compiled and written; Running: steps are under way; Complete: every step completed or was"
-        " skipped; Failed: it ended otherwise, or was not accepted.",
+        description="Conditions, for example for `kubectl wait --for=condition=Complete`. Accepted:"
+        " the workflow was checked, compiled and written; Running: steps are in progress; Complete:"
+        " every step completed or was skipped; Failed: the run ended otherwise, or the workflow was"
+        " not accepted.",
         json_schema_extra=BY_TYPE,
     )
     message: str = Field(
         default="",
         max_length=32768,
-        description="A message with the remedy; the output of `fmesh validate` where the workflow"
-        " was not accepted.",
+        description="A message with the remedy; if the workflow was not accepted, the output of"
+        " `fmesh validate`.",
     )
     progress: str = Field(
-        default="", description="Steps completed or skipped, of all, such as 3/5."
+        default="", description="Completed or skipped steps out of all, such as 3/5."
     )
     counts: StepCounts | None = Field(default=None, description="Steps by state.")
-    actions: int = Field(default=0, description="Steps and chunks known so far.")
-    executed: int = Field(default=0, description="Steps and chunks that ran.")
-    hits: int = Field(default=0, description="Steps and chunks whose results were reused.")
+    actions: int = Field(default=0, description="Number of steps and chunks that are known so far.")
+    executed: int = Field(default=0, description="Number of steps and chunks that were executed.")
+    hits: int = Field(
+        default=0, description="Number of steps and chunks whose results were reused."
+    )
     cost_usd: str = Field(default="", description="Dollars paid so far.")
     saved_usd: str = Field(default="", description="Dollars that sharing saved.")
     eta: str | None = Field(
@@ -142,17 +158,17 @@ class WorkflowStatus(_Shown):
     ended_at: str | None = Field(
         default=None, description="When the run ended.", json_schema_extra=TIME
     )
-    failed_step: str = Field(default="", description="The step that ended the run.")
+    failed_step: str = Field(default="", description="The step whose failure ended the run.")
     outputs: dict[str, OutputStatus] = Field(
         default={},
         max_length=MOST_ROWS,
-        description="The first 100 outputs by name; all are in the document of stepsRef.",
+        description="The first 100 outputs by name. The document of stepsRef has all of them.",
     )
     steps: list[StepRow] = Field(
         default=[],
         max_length=MOST_ROWS,
-        description="Up to 100 steps: those that failed, run or wait first; all are in the document"
-        " of stepsRef.",
+        description="Up to 100 steps, first those that failed, run or wait. The document of"
+        " stepsRef has all of them.",
     )
     steps_ref: str = Field(
         default="",

@@ -46,11 +46,16 @@ Optimize = Literal["cost", "throughput", "latency"]
 
 
 class WeightsSpec(SpecModel):
-    """Coefficients of the scheduler's utility; each at least 0."""
+    """Weights of the scheduler's utility, each at least 0."""
 
-    alpha: float = Field(ge=0, le=1000, description="Weight of an early finish.")
+    alpha: float = Field(ge=0, le=1000, description="Weight of finishing early.")
     beta: float = Field(ge=0, le=1000, description="Weight of low cost.")
-    gamma: float = Field(ge=0, le=1000, description="Weight of input locality.")
+    gamma: float = Field(
+        ge=0,
+        le=1000,
+        description="Weight of input locality: of input data that is already on or near the"
+        " worker.",
+    )
 
 
 class ResourcesSpec(SpecModel):
@@ -58,21 +63,21 @@ class ResourcesSpec(SpecModel):
 
     memory: MemoryLimit | None = Field(
         default=None,
-        description="Memory of the device (of the host, on a CPU), such as 4Gi; replaces the"
-        " engine's own estimate.",
+        description="Device memory (on a CPU, host memory) that the step needs, such as 4Gi;"
+        " replaces the engine's own estimate.",
         json_schema_extra=FILLED,
     )
     gpu_product: list[str] = Field(
         default_factory=list,
         max_length=32,
-        description="GPU products of which the worker must have one; empty for any.",
+        description="GPU products, one of which the worker must have; any worker if empty.",
         json_schema_extra=FILLED,
     )
     tensor_parallel: int | None = Field(
         default=None,
         ge=1,
         le=64,
-        description="Devices that share one copy of the model.",
+        description="Number of devices over which one copy of the model is split.",
         json_schema_extra=FILLED,
     )
     labels: dict[str, str] = Field(
@@ -84,48 +89,49 @@ class ResourcesSpec(SpecModel):
 
 
 class RetrySpec(SpecModel):
-    """Limits of the attempts after failures of the engine; lost workers do not count."""
+    """How often to try again after a failure of the engine; lost workers do not count."""
 
     attempts: int = Field(
-        default=3, ge=1, le=20, description="Attempts in all.", json_schema_extra=FILLED
+        default=3, ge=1, le=20, description="Maximum number of attempts.", json_schema_extra=FILLED
     )
     backoff: Duration = Field(
         default="1s",
-        description="Wait before the second attempt; doubled before each further one.",
+        description="Wait before the second attempt; it doubles before each further attempt.",
         json_schema_extra=FILLED,
     )
 
 
 class CacheSpec(SpecModel):
-    """When results are reused."""
+    """When results may be reused."""
 
     reuse: Literal["always", "run", "never"] | None = Field(
         default=None,
-        description="always: across runs; run: within this run; never: not at all. Default always,"
-        " and run for engines that touch the outside world.",
+        description="Which results may be reused. always: those of any run; run: only those of this"
+        " run; never: none. The default is always, or run for steps that call something outside the"
+        " fabric.",
         json_schema_extra=FILLED,
     )
     salt: str = Field(
         default="",
         max_length=256,
-        description="A text that is hashed into the names of the actions; another text makes them"
-        " new actions.",
+        description="A string that is part of the identity of the actions. With another salt, the"
+        " same work is executed again.",
     )
     max_age: DurationLimit | None = Field(
         default=None,
-        description="Reuse only results that were at most this old when the run was created.",
+        description="Maximum age of reused results, at the time when the run was created.",
         json_schema_extra=FILLED,
     )
     ignored_inputs: list[Name] = Field(
         default_factory=list,
         max_length=64,
-        description="Input ports whose content is not part of the action's name. Such results stay"
-        " in the namespace's own scope.",
+        description="Input ports whose content is not part of the action's identity. Such results"
+        " stay in the namespace's own scope.",
     )
 
 
 class StepSpec(SpecModel):
-    """A node of the DAG: an engine, where its inputs come from, and its parameters."""
+    """A node of the DAG: an engine, the sources of its inputs, and its parameters."""
 
     model_config = ConfigDict(
         json_schema_extra=cel_rules(("self.name != 'inputs'", "'inputs' is not a name for a step"))
@@ -141,50 +147,54 @@ class StepSpec(SpecModel):
     inputs: dict[Name, Any] = Field(
         default_factory=dict,
         max_length=256,
-        description="Input port to source: inputs.<name>, <step>.<port>, <step>[name=value].<port>,"
-        " or <step>[*].<port> for all instances of a matrix, one after the other; a list of them;"
-        " {firstOf: [...]}, the first that was not skipped; or {from: ..., whenSkipped: absent} (or"
-        " empty), where the step is to run without a source that was skipped.",
+        description="For each input port, its source: inputs.<name>, <step>.<port>,"
+        " <step>[name=value].<port>, or <step>[*].<port> for all instances of a matrix, one after"
+        " the other; a list of these; {firstOf: [...]} for the first source that was not skipped;"
+        " or {from: ..., whenSkipped: absent} (or empty) if the step can run without a source that"
+        " was skipped.",
     )
     after: list[str] = Field(
         default_factory=list,
         max_length=256,
-        description="Steps that must have ended before this one begins, though it reads nothing of"
-        " them: <step> or <step>[name=value]. A skipped one will do; a failed one cancels this"
-        " step.",
+        description="Steps that must end before this one begins, although it reads none of their"
+        " outputs: <step> or <step>[name=value]. A skipped step counts as ended; a failed one"
+        " cancels this step.",
     )
     with_: dict[str, Any] = Field(
         default_factory=dict,
         alias="with",
-        description="The engine's parameters, and for model engines dtype, batchInvariant and"
-        " implementation. ${params.x} and ${matrix.x} are filled in; $${ is a plain ${.",
+        description="The engine's parameters and, for engines that run models, dtype,"
+        " batchInvariant and implementation. ${params.x} and ${matrix.x} are replaced by their"
+        " values; write $${ for a literal ${.",
     )
     matrix: dict[Variable, Annotated[list[Scalar], Field(json_schema_extra=FILLED)]] = Field(
         default_factory=dict,
         max_length=16,
-        description="Static fan-out: one instance of the step for each combination of values, such"
-        " as tune[lr=1e-5].",
+        description="Static fan-out: the step has one instance, such as tune[lr=1e-5], for each"
+        " combination of values.",
     )
     when: str = Field(
         default="",
         max_length=4096,
-        description="A CEL condition over params, matrix and steps['name'].port.field; a step whose"
-        " condition is false is skipped.",
+        description="A CEL condition over params, matrix and steps['name'].port.field. If it is"
+        " false, the step is skipped.",
     )
     resources: ResourcesSpec = Field(
         default=ResourcesSpec(), description="What the step requires of a worker."
     )
     retry: RetrySpec = Field(
-        default=RetrySpec(), description="Limits of the attempts after failures of the engine."
+        default=RetrySpec(), description="How often to try again after a failure of the engine."
     )
-    cache: CacheSpec = Field(default=CacheSpec(), description="When results are reused.")
+    cache: CacheSpec = Field(default=CacheSpec(), description="When results may be reused.")
     timeout: DurationLimit | None = Field(
         default=None,
         description="Time limit of one attempt, such as 10m.",
         json_schema_extra=FILLED,
     )
     secrets: list[Name] = Field(
-        default_factory=list, max_length=16, description="Names of secrets sent with each attempt."
+        default_factory=list,
+        max_length=16,
+        description="Names of the secrets that are sent with each attempt.",
     )
 
 
@@ -238,80 +248,83 @@ class WorkflowSpec(SpecModel):
     inputs: dict[Name, InputSpec] = Field(
         default_factory=dict,
         max_length=1000,
-        description="Inputs from outside, by name; a step reads one as inputs.<name>.",
+        description="External inputs, by name; a step reads one as inputs.<name>.",
         json_schema_extra=key_rule("an input"),
     )
     params: dict[Variable, Any] = Field(
         default_factory=dict,
-        description="Parameters, for ${params.x} and for conditions: plain values, or declarations"
-        " with a type (string, integer, number, boolean, list, object) and default or required,"
-        " description, enum, minimum, maximum, pattern, items, maxItems, schema. Filled in with,"
-        " when, inputs, outputs, after, matrix, resources, retry, cache, timeout, budgetUsd and"
-        " deadline.",
+        description="Parameters, for use as ${params.x} and in conditions: plain values, or"
+        " declarations with a type (string, integer, number, boolean, list, object) and optionally"
+        " default or required, description, enum, minimum, maximum, pattern, items, maxItems and"
+        " schema. References to them are replaced in the fields `with`, when, inputs, outputs,"
+        " after, matrix, resources, retry, cache, timeout, budgetUsd and deadline.",
     )
     outputs: dict[Name, str] = Field(
         default_factory=dict,
         max_length=1000,
-        description="Output name to source, such as vote.rows.",
+        description="For each output name, its source, such as vote.rows.",
         json_schema_extra=key_rule("an output"),
     )
     secrets: dict[Name, SecretKey] = Field(
         default_factory=dict,
         max_length=64,
-        description="Where a cluster has the secrets that inputs and steps name; whoever creates"
-        " the workflow must be allowed to get each Secret. A laptop reads FMESH_SECRET_<NAME> from"
-        " the environment.",
+        description="For each secret that inputs and steps name, the Secret of the cluster that"
+        " holds it. The user who creates the workflow must have permission to get each Secret. On a"
+        " laptop, secrets are read from the environment variables FMESH_SECRET_<NAME>.",
         json_schema_extra=key_rule("a secret"),
     )
     optimize: Optimize | None = Field(
-        default=None, description="What placement prefers; balanced where neither is given."
+        default=None,
+        description="What placement optimizes for; balanced if neither optimize nor weights is"
+        " given.",
     )
     weights: WeightsSpec | None = Field(
-        default=None, description="The coefficients themselves, instead of optimize."
+        default=None, description="The weights of the scheduler's utility, instead of optimize."
     )
     min_trust: TrustLevel = Field(
         default=0,
-        description="The least trust of the pools that may make results for this run, 0 to 3; it"
-        " can raise what the cache policy asks, not lower it.",
+        description="Minimum trust, 0 to 3, of the pools whose results this run accepts. It can"
+        " raise the minimum of the cache policy, but not lower it.",
     )
     budget_usd: UsdLimit | None = Field(
         default=None,
-        description='The most the run may cost in dollars, in quotes: "0.50". Mutable.',
+        description='Maximum cost of the run in dollars, in quotes, such as "0.50". Mutable.',
         json_schema_extra=FILLED,
     )
     deadline: DurationLimit | None = Field(
         default=None,
-        description="Time from creation until the run must have ended. Mutable.",
+        description="Time after creation by which the run must have ended. Mutable.",
         json_schema_extra=FILLED,
     )
     priority: int = Field(
         default=0,
         ge=-PRIORITY_MAX,
         le=PRIORITY_MAX,
-        description="Higher goes first within the namespace. Mutable.",
+        description="Runs with a higher priority go first within the namespace. Mutable.",
     )
     suspend: bool = Field(
-        default=False, description="Accepted, but nothing new is started. Mutable."
+        default=False,
+        description="If true, the workflow is accepted, but nothing new is started. Mutable.",
     )
     ttl_seconds_after_finished: int | None = Field(
         default=None,
         ge=0,
         le=2_147_483_647,
-        description="Seconds after the end when the object is deleted from its cluster; without"
-        " it, it stays. Results stay for the time of their cache policy. Mutable; a laptop has no"
-        " objects to delete.",
+        description="Seconds after the end of the run until the object is deleted from the cluster;"
+        " without it, the object stays. Results stay as long as their cache policy says. Mutable."
+        " It has no effect on a laptop.",
     )
 
 
 class FlowMeshWorkflow(SpecModel):
-    """A DAG of steps over language models and data, each distinct step of which runs once."""
+    """A DAG of steps over language models and data. Identical work runs only once."""
 
-    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The API's version.")
+    api_version: Literal["flowmesh.dev/v1alpha1"] = Field(description="The version of the API.")
     kind: Literal["FlowMeshWorkflow"] = Field(description="The kind of object.")
-    metadata: NamespacedMetadata = Field(description="Names the object.")
+    metadata: NamespacedMetadata = Field(description="The object's metadata.")
     spec: WorkflowSpec = Field(description="What to run.")
     status: WorkflowStatus | None = Field(
-        default=None, description="Written by the control plane, never read back."
+        default=None, description="Written by the control plane, and never read back."
     )
     _notes: FieldNotes = PrivateAttr(default_factory=FieldNotes)
 

@@ -13,7 +13,7 @@ WORD_COUNT = EngineContract(
     name="text.word-count",
     version=1,  # raise it when ports or parameters change
     implementation=1,  # raise it when results change: published ones are then no longer reused
-    inputs=(Port("rows", PortKind.DATASET, doc="The rows to work on, one by one."),),
+    inputs=(Port("rows", PortKind.DATASET, doc="The rows to process, one at a time."),),
     outputs=(
         Port("rows", PortKind.DATASET, doc="The input's columns and the count."),
         Port(

@@ -25,8 +25,8 @@ class PoolCollector(Collector):
         found = sorted(self._figures().items())
         yield gauges(
             WANTED_METRIC,
-            "Workers that a pool should have by its backlog, and those above it that must not be "
-            "removed yet; what a HorizontalPodAutoscaler and KEDA scale by.",
+            "Workers that a pool should have for its backlog, plus those that must not be removed"
+            " yet; a HorizontalPodAutoscaler and KEDA scale the pool by it.",
             ["pool"],
             [([name], figures.external_target) for name, figures in found],
         )

@@ -27,15 +27,15 @@ AGENT = EngineContract(
             "*",
             PortKind.DATASET,
             required=False,
-            doc="Data sets under names of your choice, for the tools `sql` and `retrieve`.",
+            doc="Data sets for the tools `sql` and `retrieve`, under names of your choice.",
         ),
     ),
     outputs=(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="The input's columns, the answer (null where there is none), the transcript,"
-            " `finish_reason` and `turns`, one row per row.",
+            doc="One row for each input row: its columns, the answer (null if there is none), the"
+            " transcript, `finish_reason` and `turns`.",
         ),
     ),
     params=(
@@ -43,7 +43,7 @@ AGENT = EngineContract(
             "prompt",
             ParamType.STRING,
             template="jinja",
-            doc="What the user says: a template over the row's columns.",
+            doc="The user's message: a template over the row's columns.",
         ),
         _OF_GENERATE["messages"],
         _OF_GENERATE["system"],
@@ -52,30 +52,31 @@ AGENT = EngineContract(
             ParamType.LIST,
             required=True,
             items=TOOLS,
-            doc="What the model may use. `calculator`: arithmetic. `sql`: a SELECT over the data"
-            " sets, as in `data.sql`. `retrieve`: the rows of a data set that match words best, by"
-            " BM25 over its columns of text. `python`: a script in the sandbox of `code.python`, on"
-            " pools that allow user code. `http`: a GET of a page of `httpHosts`; the step is then"
-            " `external`.",
+            doc="The tools that the model may use. `calculator`: arithmetic. `sql`: a SELECT over"
+            " the data sets, as in `data.sql`. `retrieve`: the rows of a data set that best match"
+            " some words, by BM25 over its text columns. `python`: a script in the sandbox of"
+            " `code.python`, on pools that allow user code. `http`: a GET request to one of"
+            " `httpHosts`; the step is then `external`.",
         ),
         Param(
             "toolChoice",
             ParamType.STRING,
             default="auto",
             choices=("auto", "required"),
-            doc="`auto`: the model calls tools as its chat template teaches it, or as a system"
-            " message does where it does not. `required`: every turn is held to the form of a call"
-            " or of an answer, and the first turn to a call, so that small models call well; needs"
-            " vLLM.",
+            doc="`auto`: the model calls tools in the format of its chat template, or, if the"
+            " template describes no tools, in the format that a system message describes."
+            " `required`: every turn is constrained to be a well-formed call or answer, and the"
+            " first turn to be a call, which helps small models; needs vLLM.",
         ),
         Param(
             "toolParser",
             ParamType.STRING,
             added=2,
-            doc="vLLM's parser of the model's calls, such as `hermes`, `llama3_json`, `mistral` or"
-            " `pythonic`, for models whose calls are neither JSON between `<tool_call>` tags nor"
-            " JSON alone; needs vLLM and a chat template that describes tools. What the parser"
-            " cannot read is an answer. With `toolChoice: required` it is not used.",
+            doc="The vLLM parser for the model's tool calls, such as `hermes`, `llama3_json`,"
+            " `mistral` or `pythonic`. Set it for models that write calls neither as JSON between"
+            " `<tool_call>` tags nor as plain JSON. Needs vLLM and a chat template that describes"
+            " tools. Text that the parser cannot read is taken as an answer. Not used with"
+            " `toolChoice: required`.",
         ),
         Param(
             "maxTurns",
@@ -83,7 +84,8 @@ AGENT = EngineContract(
             default=8,
             minimum=1,
             maximum=64,
-            doc="Most completions per row. With `required` the last one is held to an answer.",
+            doc="The maximum number of completions for a row. With `toolChoice: required` the last"
+            " one is constrained to be an answer.",
         ),
         Param(
             "maxTokens",
@@ -91,7 +93,7 @@ AGENT = EngineContract(
             default=256,
             minimum=1,
             maximum=1_000_000,
-            doc="The most tokens of one turn.",
+            doc="The maximum number of tokens of one turn.",
         ),
         Param(
             "maxResultChars",
@@ -99,7 +101,8 @@ AGENT = EngineContract(
             default=2000,
             minimum=16,
             maximum=200_000,
-            doc="What a tool returns is cut after so many characters, and says so.",
+            doc="The maximum number of characters of a tool's result. A longer result is cut, and"
+            " says so.",
         ),
         Param(
             "toolTimeoutS",
@@ -107,31 +110,31 @@ AGENT = EngineContract(
             default=20.0,
             minimum=0.1,
             maximum=600,
-            doc="Seconds for one call of `sql`, `python` or `http`. Running out of them is an error"
-            " that the model is told, so a row may go otherwise on a slower machine.",
+            doc="The time limit in seconds of one call of `sql`, `python` or `http`. The model gets"
+            " a timeout as an error, so the result of a row can differ on a slower machine.",
         ),
         Param(
             "httpHosts",
             ParamType.LIST,
             default=[],
-            doc="The hosts that the tool `http` may ask, redirects included: `docs.example.com`."
-            " Their addresses are judged as those of `http.request`.",
+            doc="The hosts that the tool `http` may call, also after redirects, such as"
+            " `docs.example.com`. Their addresses are checked as in `http.request`.",
         ),
         *(_OF_GENERATE[name] for name in ("temperature", "topP", "topK", "minP")),
         Param(
             "seed",
             ParamType.INTEGER,
             default=0,
-            doc="The step's seed; each turn's own follows from it, the conversation so far and the"
-            " turn's number.",
+            doc="The step's seed. The seed of each turn is derived from it, the conversation so far"
+            " and the number of the turn.",
         ),
-        Param("output", ParamType.STRING, default="answer", doc="The answer's column."),
+        Param("output", ParamType.STRING, default="answer", doc="The column for the answer."),
         Param(
             "transcript",
             ParamType.STRING,
             default="transcript",
-            doc="The column of the messages, calls (`tool_calls`: name and arguments) and results"
-            " (role `tool`) included.",
+            doc="The column for the messages, including tool calls (`tool_calls`: name and"
+            " arguments) and results (role `tool`).",
         ),
         *CHAT_ROWS,
     ),
@@ -149,12 +152,13 @@ AGENT = EngineContract(
     capacity=64,
     base_memory_mib=2560,
     component_memory_factor=1.2,
-    doc="Lets a model work on every row with tools, turn by turn: what it calls is run, the result"
-    " is put before it, until it answers. The turns of all rows meet in one engine, each joins the"
-    " running batch when its tools are done. A tool's error is a result like any other; a row ends"
-    " with a `finish_reason`: `answered`, `length` (the answer was cut at maxTokens), `max-turns`,"
-    " `context` (the conversation became longer than the model reads) or `bad-call` (three calls"
-    " in a row that could not be read). Equal rows are worked on once.",
+    doc="Lets a model process every row with tools, turn by turn: the engine runs the tools that"
+    " the model calls and gives it the results, until the model answers. The turns of all rows are"
+    " batched in one engine; a row joins the running batch again when its tools are done. The error"
+    " of a tool is a result like any other. A row ends with a `finish_reason`: `answered`, `length`"
+    " (the answer was cut at `maxTokens`), `max-turns`, `context` (the conversation became longer"
+    " than the model's context) or `bad-call` (three consecutive calls could not be read). Equal"
+    " rows are processed once.",
     examples=(
         'with: {prompt: "{{ question }}", tools: [calculator], toolChoice: required, maxTurns: 4,'
         " temperature: 0, dtype: float32}",

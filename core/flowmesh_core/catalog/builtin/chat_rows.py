@@ -11,9 +11,10 @@ MESSAGES_FROM = Param(
     format="chat-rows",
     added=1,
     beside=("messages",),
-    doc="A column of chats, each a list of {role, content}; `messages` beside it are appended, and"
-    " `system` goes first. `tool_calls`, `tool_call_id` and `name` are passed to the chat template;"
-    " other members are left out. Of content parts only `text` is read, joined by line breaks.",
+    doc="A column of chats, each a list of {role, content}. If `messages` is given too, it is"
+    " appended; `system` goes first. `tool_calls`, `tool_call_id` and `name` are passed to the chat"
+    " template; other members are left out. Of content parts only `text` is read, joined by line"
+    " breaks.",
 )
 MESSAGES_FORMAT = Param(
     "messagesFormat",
@@ -22,8 +23,8 @@ MESSAGES_FORMAT = Param(
     choices=("openai", "sharegpt"),
     added=1,
     needs=("messagesFrom",),
-    doc="The form of the column's messages: `openai` is {role, content}, `sharegpt` is {from,"
-    " value} with `human`, `gpt`, `system` and `tool`.",
+    doc="The format of the messages in the column: `openai` is {role, content}; `sharegpt` is"
+    " {from, value}, where `from` is `human`, `gpt`, `system` or `tool`.",
 )
 CHAT_ROWS = (MESSAGES_FROM, MESSAGES_FORMAT)
 ANSWER_ROWS = (
@@ -35,8 +36,9 @@ ANSWER_ROWS = (
         added=1,
         beside=("messages",),
         needs=("rejectedFrom",),
-        doc="A column with the better chat, a list of {role, content}; the messages that both chats"
-        " begin with are the prompt. With `messages` or `messagesFrom` it holds the answer alone.",
+        doc="A column with the better chat, a list of {role, content}. The messages that both chats"
+        " begin with are the prompt. With `messages` or `messagesFrom` the column holds only the"
+        " answer.",
     ),
     Param(
         "rejectedFrom",
@@ -45,7 +47,7 @@ ANSWER_ROWS = (
         format="chat-rows",
         added=1,
         needs=("chosenFrom",),
-        doc="A column with the worse chat, likewise.",
+        doc="A column with the worse chat, in the same format.",
     ),
 )
 PAIR_ROWS = (

@@ -22,7 +22,8 @@ PYTHON = EngineContract(
             "*",
             PortKind.DATASET,
             required=False,
-            doc="Data sets under names of your choice; the function gets them by name.",
+            doc="Data sets under names of your choice; the function gets each as the argument of"
+            " that name.",
         ),
     ),
     outputs=(
@@ -31,7 +32,7 @@ PYTHON = EngineContract(
             "metrics",
             PortKind.METRICS,
             metrics=(Metric("{metrics}"),),
-            doc="The metrics that it returns beside them; empty where it returns none.",
+            doc="The metrics that the function returns; empty if it returns none.",
         ),
     ),
     params=(
@@ -46,12 +47,17 @@ PYTHON = EngineContract(
             "function",
             ParamType.STRING,
             default="main",
-            doc="Called with one list of rows (dicts) an input, by keyword, and with `args`'"
-            " entries. Returns rows, or rows and a dict of metrics.",
+            doc="The function to call. Its keyword arguments are the inputs, each as a list of rows"
+            " (dicts), and the entries of `args`. It returns rows, or rows and a dict of metrics.",
         ),
-        Param("args", ParamType.OBJECT, default={}, doc="More keyword arguments."),
+        Param("args", ParamType.OBJECT, default={}, doc="Further keyword arguments."),
         Param(
-            "timeoutS", ParamType.NUMBER, default=60.0, minimum=0.1, maximum=86_400, doc="Seconds."
+            "timeoutS",
+            ParamType.NUMBER,
+            default=60.0,
+            minimum=0.1,
+            maximum=86_400,
+            doc="The time limit of the code, in seconds.",
         ),
         Param(
             "memoryMib",
@@ -59,24 +65,25 @@ PYTHON = EngineContract(
             default=512,
             minimum=64,
             maximum=1_048_576,
-            doc="Memory that the code may use.",
+            doc="Memory that the code may use, in MiB.",
         ),
         Param(
             "metrics",
             ParamType.OBJECT,
             format="metrics",
             added=1,
-            doc="The metrics that it returns, each with its type: number, integer, boolean or"
-            " string. Conditions can then read no others, and a run in which one is missing fails.",
+            doc="The metrics that the function returns, each with its type: number, integer,"
+            " boolean or string. Conditions can then read only these metrics, and a run fails if"
+            " one of them is missing.",
         ),
     ),
     minor=1,
     work_unit="rows",
     user_code=True,
     base_memory_mib=640,
-    doc="Runs the user's Python over whole data sets, in a process of its own without network,"
-    " credentials or files. Code is taken to be exact: set a seed, or `cache.reuse: never`, where"
-    " it is not.",
+    doc="Runs the user's Python code over whole data sets, in a separate process without network,"
+    " credentials or files. The code is assumed to be deterministic (exact). If it is not, set a"
+    " seed in it, or set `cache.reuse: never`.",
     examples=("with: {code: \"def main(rows):\\n  return [r for r in rows if r['n'] > 1]\"}",),
 )
 
@@ -97,21 +104,22 @@ COMPONENT = EngineContract(
             ParamType.LIST,
             default=[],
             batch_wide=True,
-            doc="The components: name, code, function and batchMax of each.",
+            doc="The components, each with its name, code, function and batchMax.",
         ),
         Param(
             "namespace",
             ParamType.STRING,
             default="",
             batch_wide=True,
-            doc="Whose code it is: a host runs that of one namespace.",
+            doc="The namespace that the code belongs to; one host runs the code of only one"
+            " namespace.",
         ),
         Param(
             "trusted",
             ParamType.BOOLEAN,
             default=False,
             batch_wide=True,
-            doc="Whether the code runs outside the sandbox, on workers that allow it.",
+            doc="Whether to run the code outside the sandbox, on workers that allow it.",
         ),
         Param(
             "memoryMib",
@@ -120,7 +128,7 @@ COMPONENT = EngineContract(
             minimum=64,
             maximum=1_048_576,
             batch_wide=True,
-            doc="Memory that the code may use.",
+            doc="Memory that the code may use, in MiB.",
         ),
         Param(
             "onLate",
@@ -128,14 +136,16 @@ COMPONENT = EngineContract(
             default="demote",
             choices=("refuse", "demote", "serve"),
             batch_wide=True,
-            doc="What becomes of a call that cannot be in time.",
+            doc="What to do with a call that cannot meet the service's latency target: `refuse`"
+            " ends it with an error, `demote` runs it after all calls that can meet theirs, `serve`"
+            " treats it like the others.",
         ),
     ),
     work_unit="actions",
     user_code=True,
     base_memory_mib=640,
-    doc="Hosts the Python components of a service. It answers stages of services alone; a step of a"
-    " workflow uses code.python.",
+    doc="Hosts the Python components of a service. Only services use it; a step of a workflow uses"
+    " `code.python`.",
 )
 
 CONTRACTS = (PYTHON, COMPONENT)

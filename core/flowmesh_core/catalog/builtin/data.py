@@ -14,17 +14,17 @@ SQL = EngineContract(
             "*",
             PortKind.DATASET,
             required=False,
-            doc="Tables; an input's name is the table's name.",
+            doc="Tables for the query. The name of an input is the name of its table.",
         ),
     ),
     outputs=(
-        Port("rows", PortKind.DATASET, doc="The result."),
+        Port("rows", PortKind.DATASET, doc="The result of the query."),
         Port(
             "metrics",
             PortKind.METRICS,
             only_with=("metrics", True),
             row_of="rows",
-            doc="With `metrics` the one row of the result, a metric a column.",
+            doc="The single row of the result, with one metric for each column.",
         ),
     ),
     params=(
@@ -33,21 +33,23 @@ SQL = EngineContract(
             ParamType.STRING,
             required=True,
             format="sql",
-            doc="One SELECT of DuckDB's SQL. Order rows where their order matters (`order by all`);"
-            " `random()`, `now()`, files and the network are refused.",
+            doc="One SELECT statement in DuckDB's SQL. If the order of rows matters, add `order by`"
+            " (such as `order by all`). `random()`, `now()`, files and the network are refused.",
         ),
         Param(
             "metrics",
             ParamType.BOOLEAN,
             default=False,
             added=1,
-            doc="Give the result, which must be one row, as metrics too, for conditions to read.",
+            doc="Also return the result, which must be one row, as metrics that conditions can"
+            " read.",
         ),
     ),
     minor=1,
     work_unit="rows",
     base_memory_mib=512,
-    doc="Answers a query over its inputs with DuckDB on one thread, so that sums of floats repeat.",
+    doc="Runs a SQL query over its inputs with DuckDB, on one thread so that sums of floats are"
+    " reproducible.",
     examples=(
         'with: {query: "select question, count(*) as n from rows group by all order by all"}',
     ),
@@ -64,22 +66,23 @@ METRICS = EngineContract(
             "metrics",
             PortKind.METRICS,
             collects=True,
-            doc="Metrics of a step, of all instances of a matrix (`exam[*].metrics`), or a list of"
-            " these.",
+            doc="The metrics of a step, those of all instances of a matrix (`exam[*].metrics`), or"
+            " a list of such sources.",
         ),
     ),
     outputs=(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="One row per instance, in order of declaration: its matrix values and its metrics."
-            " What an instance does not have is null; skipped instances are left out.",
+            doc="One row for each instance, in the order of declaration, with its matrix values and"
+            " its metrics. Values that an instance does not have are null. Skipped instances are"
+            " left out.",
         ),
     ),
     work_unit="rows",
     capacity=16,
     base_memory_mib=128,
-    doc="Makes rows of metrics, to rank the instances of a matrix with data.sql.",
+    doc="Turns metrics into rows, for example to rank the instances of a matrix with `data.sql`.",
     examples=("inputs: {metrics: 'exam[*].metrics'}",),
 )
 

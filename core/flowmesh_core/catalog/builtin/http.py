@@ -11,28 +11,28 @@ from flowmesh_core.catalog.contract import (
 )
 from flowmesh_core.catalog.timeouts import HOUR_S, MINUTE_S
 
-_ROWS = Port("rows", PortKind.DATASET, doc="The rows to work on, one by one.")
+_ROWS = Port("rows", PortKind.DATASET, doc="The rows to process, one at a time.")
 _HEADERS = Param(
     "headers",
     ParamType.OBJECT,
     template="jinja",
-    doc="Headers by name; values are templates. They are part of the action's name and of what"
-    " is stored: use `secret` for what must not be.",
+    doc="Headers by name; the values are templates. They are part of the action's identity and are"
+    " stored with it, so use `secret` for values that must not be.",
 )
 _CALLING = (
     Param(
         "secret",
         ParamType.STRING,
         format="secret",
-        doc="The name of a secret that authorises the call. Its value is sent to the worker for"
-        " this attempt alone and stands in no name, log, error or output.",
+        doc="The name of a secret that authorizes the call. Its value is sent to the worker only"
+        " for this attempt, and appears in no action id, log, error or output.",
     ),
     Param(
         "secretHeader",
         ParamType.STRING,
         default="Authorization: Bearer",
-        doc="The header that carries the secret, and what stands before it, such as `X-Api-Key`"
-        " or `Authorization: Basic`.",
+        doc="The header that carries the secret, and a prefix of its value, if any, such as"
+        " `X-Api-Key` or `Authorization: Basic`.",
     ),
     Param(
         "timeoutS",
@@ -40,7 +40,7 @@ _CALLING = (
         default=60.0,
         minimum=0.1,
         maximum=3600,
-        doc="Seconds for one try.",
+        doc="The time limit of one try, in seconds.",
     ),
     Param(
         "maxConcurrency",
@@ -48,7 +48,8 @@ _CALLING = (
         default=8,
         minimum=1,
         maximum=64,
-        doc="Calls at once of one server from one engine process (several workers have several).",
+        doc="The maximum number of concurrent calls from one engine process to one server. Several"
+        " workers together can make more.",
     ),
     Param(
         "retries",
@@ -56,10 +57,10 @@ _CALLING = (
         default=3,
         minimum=0,
         maximum=10,
-        doc="Further tries after a broken connection, a timeout, or the status 408, 425, 429,"
-        " 500, 502, 503 or 504; they wait as long as `Retry-After` asks (at most 60 s), else 0.5 s"
-        " and twice as long each time. What must not be repeated is tried again only where no byte"
-        " of it was sent.",
+        doc="The number of further tries after a broken connection, a timeout, or the status 408,"
+        " 425, 429, 500, 502, 503 or 504. The wait before a try is what `Retry-After` asks for (at"
+        " most 60 s), otherwise 0.5 s, doubled each time. A call that must not be repeated is tried"
+        " again only if no byte of it was sent.",
     ),
     Param(
         "maxBytes",
@@ -67,23 +68,25 @@ _CALLING = (
         default=1 << 20,
         minimum=1,
         maximum=1 << 26,
-        doc="The most that one answer may have.",
+        doc="The maximum size of one answer, in bytes.",
     ),
     Param(
         "onError",
         ParamType.STRING,
         default="fail",
         choices=("fail", "record"),
-        doc="What a call does that ends without a status from 200 to 299, or with an answer that"
-        " cannot be read: `fail` the action, or `record` it in `http_error` and go on. An action is"
-        " a chunk of rows: where one call fails it, others of the chunk may have been made.",
+        doc="What to do if a call ends without a status from 200 to 299, or with an answer that"
+        " cannot be read: `fail` the action, or `record` the error in `http_error` and continue. An"
+        " action is a chunk of rows: when one call fails it, other calls of the chunk may already"
+        " have been made.",
     ),
 )
 _RULES = (
-    " Addresses are judged when they are connected to, at each redirect too: private, loopback and"
-    " link-local ones are refused unless an administrator opened them with `FLOWMESH_HTTP_ALLOW`,"
-    " and `http:` is refused but for those. Every call carries an `Idempotency-Key` that is the"
-    " same in every try. Results are reused within their run alone."
+    " Addresses are checked at every connection, also after a redirect: private, loopback and"
+    " link-local addresses are refused unless an administrator allows them with"
+    " `FLOWMESH_HTTP_ALLOW`. Unencrypted `http:` is refused except to addresses that are allowed in"
+    " that way. Every call carries an `Idempotency-Key` that is the same in every try. Results are"
+    " reused only within their run."
 )
 
 REQUEST = EngineContract(
@@ -98,8 +101,8 @@ REQUEST = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="The input's columns, the answer, `http_status` and `http_error` (null where there"
-            " is none).",
+            doc="The input's columns, the answer, `http_status` and `http_error` (null if there was"
+            " no error).",
         ),
     ),
     params=(
@@ -108,39 +111,41 @@ REQUEST = EngineContract(
             ParamType.STRING,
             required=True,
             template="jinja",
-            doc="A template over the row's columns; write `{{ x | urlencode }}` for values. With a"
-            " `secret` its host is written out.",
+            doc="The URL: a template over the row's columns; write `{{ x | urlencode }}` for"
+            " values. With a `secret`, the host must be literal, not part of the template.",
         ),
         Param(
             "method",
             ParamType.STRING,
             default="GET",
             choices=("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"),
-            doc="Redirects are followed for GET and HEAD alone.",
+            doc="The HTTP method. Redirects are followed only for GET and HEAD.",
         ),
         _HEADERS,
-        Param("body", ParamType.STRING, template="jinja", doc="The content: a template."),
+        Param(
+            "body", ParamType.STRING, template="jinja", doc="The body of the request: a template."
+        ),
         Param(
             "json",
             ParamType.ANY,
             template="jinja",
-            doc="The content as JSON, in place of `body`: a value whose strings are templates (and"
-            " stay strings; for other types write `body` with `{{ x | tojson }}`).",
+            doc="The body as JSON, instead of `body`: a value whose strings are templates. They"
+            " stay strings; for other types use `body` with `{{ x | tojson }}`.",
         ),
         Param(
             "parse",
             ParamType.STRING,
             default="text",
             choices=("text", "json"),
-            doc="Whether the answer's column holds its text, or the value that it is as JSON.",
+            doc="Whether the answer is stored as text, or parsed as JSON.",
         ),
-        Param("output", ParamType.STRING, default="response", doc="The answer's column."),
+        Param("output", ParamType.STRING, default="response", doc="The column for the answer."),
         Param(
             "idempotent",
             ParamType.BOOLEAN,
             default=False,
-            doc="Whether a call may be made twice, as GET and HEAD may. Else it, and its action,"
-            " is not tried again once a byte was sent.",
+            doc="Whether a call may be repeated, as GET and HEAD may. If not, the call and its"
+            " action are not tried again once a byte was sent.",
         ),
         *_CALLING,
     ),
@@ -174,7 +179,7 @@ CHAT = EngineContract(
             "rows",
             PortKind.DATASET,
             doc="The input's columns, the answer, `finish_reason`, `http_status` and `http_error`"
-            " (null where there is none).",
+            " (null if there was no error).",
         ),
     ),
     params=(
@@ -182,45 +187,52 @@ CHAT = EngineContract(
             "endpoint",
             ParamType.STRING,
             required=True,
-            doc="Where the API is, without `/chat/completions`: `https://api.example.com/v1`.",
+            doc="The base URL of the API, without `/chat/completions`, such as"
+            " `https://api.example.com/v1`.",
         ),
-        Param("model", ParamType.STRING, required=True, doc="The model's name there."),
+        Param(
+            "model", ParamType.STRING, required=True, doc="The name of the model at the endpoint."
+        ),
         Param(
             "messages",
             ParamType.LIST,
             template="jinja",
             format="chat",
-            doc="The chat: a list of {role, content}, contents are templates.",
+            doc="The chat: a list of {role, content}, where each content is a template.",
         ),
         Param(
             "system",
             ParamType.STRING,
             template="jinja",
-            doc="A system message put before the messages; a template.",
+            doc="A system message that is put before the messages; a template.",
         ),
-        Param("output", ParamType.STRING, default="completion", doc="The answer's column."),
+        Param("output", ParamType.STRING, default="completion", doc="The column for the answer."),
         Param(
             "maxTokens",
             ParamType.INTEGER,
             default=256,
             minimum=1,
             maximum=1_000_000,
-            doc="The most tokens of one answer.",
+            doc="The maximum number of tokens of one answer.",
         ),
         Param(
             "temperature",
             ParamType.NUMBER,
             minimum=0,
             maximum=10,
-            doc="Sampling temperature; the endpoint's own default where it is not given.",
+            doc="The sampling temperature; the endpoint's own default if not given.",
         ),
-        Param("seed", ParamType.INTEGER, doc="Sent where it is given; few servers keep to it."),
+        Param(
+            "seed",
+            ParamType.INTEGER,
+            doc="The seed to send with the request, if given; few servers honor it.",
+        ),
         Param(
             "options",
             ParamType.OBJECT,
             default={},
-            doc="Further members of the request (`top_p`, `stop`, `response_format`); null leaves"
-            " one of ours out.",
+            doc="Further members of the request, such as `top_p`, `stop` or `response_format`. A"
+            " null removes a member that this engine would send.",
         ),
         _HEADERS,
         *_CALLING,
@@ -235,8 +247,8 @@ CHAT = EngineContract(
     work_unit="rows",
     capacity=16,
     base_memory_mib=256,
-    doc="Asks a model behind an OpenAI-compatible endpoint for every row. A repeated call costs"
-    " tokens and changes nothing, so calls are tried again." + _RULES,
+    doc="Calls a model at an OpenAI-compatible endpoint for every row. A repeated call costs tokens"
+    " but changes nothing, so failed calls are tried again." + _RULES,
     examples=(
         "with: {endpoint: https://api.example.com/v1, model: a-model, secret: api-key, messages:"
         ' [{role: user, content: "{{ question }}"}]}',

@@ -29,20 +29,22 @@ _CONFIG = Param(
     ParamType.STRING,
     default="",
     added=1,
-    doc="Which configuration of a hub's data set to read; empty where it has one.",
+    doc="The configuration of a Hugging Face data set to read; may be empty if the data set has"
+    " only one.",
 )
 _SPLIT = Param(
     "split",
     ParamType.STRING,
     default="",
     added=1,
-    doc="Which split of a hub's data set to read; empty where it has one.",
+    doc="The split of a Hugging Face data set to read; may be empty if the data set has only one.",
 )
 _REVISION = Param(
     "revision",
     ParamType.STRING,
     default="",
-    doc="A fixed revision; empty where the port `pin` has it, or the URI alone fixes the content.",
+    doc="A fixed revision; empty if the port `pin` gives it, or if the URI alone determines the"
+    " content.",
 )
 _PIN = Port(
     "pin",
@@ -58,7 +60,7 @@ RESOLVE = EngineContract(
     default_timeout_s=30 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(),
-    outputs=(Port("pin", PortKind.BLOB, doc="What the URI means now, as JSON."),),
+    outputs=(Port("pin", PortKind.BLOB, doc="What the URI resolves to now, as JSON."),),
     params=(
         _URI,
         Param(
@@ -66,7 +68,7 @@ RESOLVE = EngineContract(
             ParamType.STRING,
             required=True,
             choices=("model", "dataset", "adapter"),
-            doc="What is imported.",
+            doc="What to import.",
         ),
         _CONFIG,
         _SPLIT,
@@ -75,7 +77,8 @@ RESOLVE = EngineContract(
             ParamType.BOOLEAN,
             default=False,
             added=2,
-            doc="Whether the pin of a hub's model has its bytes too, as forecasts want them.",
+            doc="Whether the pin of a Hugging Face model also has its size in bytes, which"
+            " forecasts need.",
         ),
     ),
     minor=2,
@@ -83,8 +86,8 @@ RESOLVE = EngineContract(
     work_unit="actions",
     capacity=8,
     base_memory_mib=64,
-    doc="Resolves a name outside to a revision, once a run; of a hub's data set also the files of a"
-    " configuration and a split.",
+    doc="Resolves an external name to a revision, once per run. For a Hugging Face data set it also"
+    " finds the files of a configuration and split.",
 )
 
 MODEL = EngineContract(
@@ -94,7 +97,13 @@ MODEL = EngineContract(
     default_timeout_s=30 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(_PIN,),
-    outputs=(Port("model", PortKind.MODEL, doc="A Hugging Face directory, safetensors inside."),),
+    outputs=(
+        Port(
+            "model",
+            PortKind.MODEL,
+            doc="The model as a Hugging Face directory, with weights in safetensors.",
+        ),
+    ),
     params=(_URI, _REVISION),
     work_unit="bytes",
     base_memory_mib=2048,
@@ -116,7 +125,7 @@ DATASET = EngineContract(
             doc="Stored rows to select from, with the URI `stored:`.",
         ),
     ),
-    outputs=(Port("rows", PortKind.DATASET, doc="The rows."),),
+    outputs=(Port("rows", PortKind.DATASET, doc="The imported rows."),),
     params=(
         _URI,
         _REVISION,
@@ -125,7 +134,7 @@ DATASET = EngineContract(
             ParamType.STRING,
             default="auto",
             choices=("auto", "jsonl", "json", "csv", "parquet"),
-            doc="The file's format; `auto` goes by its name.",
+            doc="The format of the file; `auto` chooses by its name.",
         ),
         _CONFIG,
         _SPLIT,
@@ -134,14 +143,15 @@ DATASET = EngineContract(
             ParamType.INTEGER,
             minimum=1,
             added=1,
-            doc="The most rows to take, from the first on; files beyond them are not fetched.",
+            doc="The maximum number of rows to take, from the first one on. Files with only later"
+            " rows are not fetched.",
         ),
         Param(
             "columns",
             ParamType.LIST,
             columns="many",
             added=1,
-            doc="The columns to take; null is all.",
+            doc="The columns to take; null takes all.",
         ),
     ),
     minor=1,

@@ -22,10 +22,10 @@ _ADAPTER = Port(
     required=False,
     component=True,
     mixable=True,
-    doc="A LoRA adapter on the model; requests with different adapters share an engine.",
+    doc="A LoRA adapter for the model; requests with different adapters share an engine.",
 )
-_ROWS = Port("rows", PortKind.DATASET, doc="The rows to work on, one by one.")
-_TOP_P = "Sample among the most probable tokens whose probabilities add up to this."
+_ROWS = Port("rows", PortKind.DATASET, doc="The rows to process, one at a time.")
+_TOP_P = "Sample only from the most probable tokens whose probabilities add up to this."
 
 GENERATE = EngineContract(
     name="llm.generate",
@@ -38,7 +38,7 @@ GENERATE = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="The input's columns and the completion, one row per sample.",
+            doc="One row for each sample: the columns of its input row, and the completion.",
         ),
     ),
     params=(
@@ -53,13 +53,14 @@ GENERATE = EngineContract(
             ParamType.LIST,
             template="jinja",
             format="chat",
-            doc="A chat in place of a prompt: a list of {role, content}, contents are templates.",
+            doc="A chat instead of a prompt: a list of {role, content}, where each content is a"
+            " template.",
         ),
         Param(
             "system",
             ParamType.STRING,
             template="jinja",
-            doc="A system message put before the messages; a template.",
+            doc="A system message that is put before the messages; a template.",
         ),
         Param(
             "samples",
@@ -67,16 +68,18 @@ GENERATE = EngineContract(
             default=1,
             minimum=1,
             maximum=1024,
-            doc="Completions per row, each a row of its own.",
+            doc="The number of completions for each row; each is a row of the output.",
         ),
-        Param("output", ParamType.STRING, default="completion", doc="The completion's column."),
+        Param(
+            "output", ParamType.STRING, default="completion", doc="The column for the completion."
+        ),
         Param(
             "temperature",
             ParamType.NUMBER,
             default=1.0,
             minimum=0,
             maximum=10,
-            doc="Sampling temperature; 0 is greedy.",
+            doc="The sampling temperature; 0 is greedy decoding.",
         ),
         Param("topP", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc=_TOP_P),
         Param(
@@ -84,7 +87,7 @@ GENERATE = EngineContract(
             ParamType.INTEGER,
             default=0,
             minimum=0,
-            doc="Sample among this many most probable tokens; 0 is all.",
+            doc="Sample only from this many of the most probable tokens; 0 is all.",
         ),
         Param(
             "minP",
@@ -92,7 +95,8 @@ GENERATE = EngineContract(
             default=0.0,
             minimum=0,
             maximum=1,
-            doc="Sample among tokens at least this probable, relative to the most probable.",
+            doc="Sample only from tokens whose probability is at least this share of that of the"
+            " most probable token.",
         ),
         Param(
             "maxTokens",
@@ -100,23 +104,24 @@ GENERATE = EngineContract(
             default=256,
             minimum=1,
             maximum=1_000_000,
-            doc="The most tokens of one completion.",
+            doc="The maximum number of tokens of one completion.",
         ),
         Param("stop", ParamType.LIST, default=[], doc="Strings that end a completion."),
         Param(
             "seed",
             ParamType.INTEGER,
             default=0,
-            doc="The step's seed; each sample's own follows from it and the rendered request.",
+            doc="The step's seed. The seed of each sample is derived from it and the rendered"
+            " request.",
         ),
         Param(
             "jsonSchema",
             ParamType.OBJECT,
             format="json-schema",
-            doc="A JSON schema that every completion must satisfy (needs vLLM). What is drawn is"
-            " held to the part that a grammar can say; a completion that violates the rest, or is"
-            " cut at `maxTokens`, fails its step as `bad-input`. Patterns are RE2's; `$ref` is"
-            " local.",
+            doc="A JSON schema that every completion must satisfy (needs vLLM). Sampling is"
+            " constrained to the part of the schema that a grammar can express. A completion that"
+            " violates the rest, or that is cut at `maxTokens`, fails its step as `bad-input`."
+            " Patterns use RE2 syntax, and `$ref` must be local.",
             implementations=("vllm",),
         ),
         *CHAT_ROWS,
@@ -125,8 +130,8 @@ GENERATE = EngineContract(
             ParamType.STRING,
             added=1,
             needs=("messages",),
-            doc="A column for the chat with its answer: the messages, without `system`, and the"
-            " assistant's. A later step reads it with `messagesFrom`.",
+            doc="A column for the chat with its answer: the messages, without `system`, followed by"
+            " the assistant's. A later step can read it with `messagesFrom`.",
         ),
         *SAMPLING,
         *CHAT_STYLE,
@@ -150,8 +155,9 @@ GENERATE = EngineContract(
     capacity=64,
     base_memory_mib=2048,
     component_memory_factor=1.2,
-    doc="Completes a prompt or answers a chat for every row, one output row per sample. Columns of"
-    " the input pass through; added columns replace those of the same name.",
+    doc="Completes a prompt or answers a chat for every row. The output has one row for each"
+    " sample, with the columns of the input; an added column replaces an input column of the same"
+    " name.",
     examples=(
         'with: {prompt: "Q: {{ question }}\\nA:", maxTokens: 48, temperature: 0.8, seed: 7}',
         'with: {messages: [{role: user, content: "{{ question }}"}], samples: 4}',
@@ -173,16 +179,21 @@ EMBED = EngineContract(
             template="jinja",
             doc="The text to embed: a template over the row's columns.",
         ),
-        Param("column", ParamType.STRING, columns="one", doc="A column to embed as it is."),
-        Param("output", ParamType.STRING, default="embedding", doc="The vector's column."),
+        Param(
+            "column",
+            ParamType.STRING,
+            columns="one",
+            doc="A column with the text to embed, instead of a template.",
+        ),
+        Param("output", ParamType.STRING, default="embedding", doc="The column for the vector."),
         Param(
             "pooling",
             ParamType.STRING,
             default="mean",
             choices=("mean", "last", "cls", "auto"),
             batch_wide=True,
-            doc="How the tokens' vectors become one; `auto` is the model's own way, as vLLM reads"
-            " it, and needs `implementation: vllm`.",
+            doc="How the vectors of the tokens are combined into one. `auto` is the model's own"
+            " pooling, as vLLM reads it from the model, and needs `implementation: vllm`.",
         ),
         Param("normalize", ParamType.BOOLEAN, default=True, doc="Scale vectors to length 1."),
     ),
@@ -202,8 +213,8 @@ EMBED = EngineContract(
     base_memory_mib=2048,
     component_memory_factor=1.2,
     doc="Adds a vector (a list of floats) to every row. With `implementation: transformers`, the"
-    " default, each text goes through the model alone, so that a vector never depends on the batch."
-    " With `vllm` texts are batched, and the last digits of a vector depend on the batch.",
+    " default, each text is processed alone, so that its vector never depends on the batch. With"
+    " `vllm`, texts are batched, and the last digits of a vector depend on the batch.",
     examples=(
         'with: {text: "{{ question }}"}',
         "with: {column: question, pooling: last}",
@@ -232,7 +243,7 @@ OPENAI = EngineContract(
                 Metric("completed", ParamType.INTEGER),
                 Metric("failed", ParamType.INTEGER),
             ),
-            doc="`completed` and `failed`, numbers of rows.",
+            doc="`completed` and `failed`, the numbers of such rows.",
         ),
     ),
     params=(
@@ -250,7 +261,7 @@ OPENAI = EngineContract(
             columns="one",
             doc="The column with the request's JSON body.",
         ),
-        Param("output", ParamType.STRING, default="response", doc="The response's column."),
+        Param("output", ParamType.STRING, default="response", doc="The column for the response."),
         Param(
             "task",
             ParamType.STRING,
@@ -274,10 +285,10 @@ OPENAI = EngineContract(
     base_memory_mib=2048,
     component_memory_factor=1.2,
     doc="Answers each row as a request to OpenAI's API, with vLLM's own serving classes: chat"
-    " templates, log-probabilities and usage are vLLM's. A request that is refused is a response"
-    " with its error, and does not fail the step. A body without a seed has one that follows from"
-    " it; `id` and `created` follow from the request, too. So does the text; log-probabilities are"
-    " the same to about four digits, since they depend on the batch.",
+    " templates, log-probabilities and usage are vLLM's. A refused request gets a response with its"
+    " error, and does not fail the step. If the body has no seed, one is derived from it; `id` and"
+    " `created` are derived from the request too. The text is determined by the request;"
+    " log-probabilities repeat to about four digits, since they depend on the batch.",
     examples=("with: {url: url, body: body}",),
 )
 

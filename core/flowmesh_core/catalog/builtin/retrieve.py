@@ -10,11 +10,11 @@ TOPK = EngineContract(
     default_timeout_s=10 * MINUTE_S,
     max_timeout_s=24 * HOUR_S,
     inputs=(
-        Port("rows", PortKind.DATASET, doc="Queries, each with a vector."),
+        Port("rows", PortKind.DATASET, doc="The queries, each with a vector."),
         Port(
             "corpus",
             PortKind.DATASET,
-            doc="What to search: rows with vectors as long.",
+            doc="The rows to search, with vectors of the same length.",
             resident=True,
         ),
     ),
@@ -22,8 +22,9 @@ TOPK = EngineContract(
         Port(
             "rows",
             PortKind.DATASET,
-            doc="The queries' columns, and what was found: a list of {row, score, ...} in `output`,"
-            " nearest first, `row` being the place in the corpus, counted from 0.",
+            doc="The columns of the queries, and a column (named by `output`) with a list of {row,"
+            " score, ...}, nearest first. `row` is the index of the found row in the corpus, from"
+            " 0.",
         ),
     ),
     params=(
@@ -32,13 +33,13 @@ TOPK = EngineContract(
             ParamType.STRING,
             default="embedding",
             columns="one",
-            doc="The queries' column of vectors, as llm.embed makes it.",
+            doc="The column with the vector of a query, as `llm.embed` makes it.",
         ),
         Param(
             "corpusVector",
             ParamType.STRING,
             default="embedding",
-            doc="The corpus's column of vectors.",
+            doc="The column with the vector of a row of the corpus.",
         ),
         Param(
             "k",
@@ -46,31 +47,43 @@ TOPK = EngineContract(
             default=5,
             minimum=1,
             maximum=10_000,
-            doc="How many rows to find for a query; at most as many as the corpus has.",
+            doc="How many rows to find for each query; all rows if the corpus has fewer.",
         ),
         Param(
             "metric",
             ParamType.STRING,
             default="cosine",
             choices=("cosine", "dot", "l2"),
-            doc="What `score` is: the cosine or the dot product, greatest first, or the Euclidean"
-            " distance, least first. Equal scores stand in the corpus's order.",
+            doc="How `score` is computed: as the cosine similarity or the dot product (greatest"
+            " first), or as the Euclidean distance (least first). Rows with equal scores stay in"
+            " the order of the corpus.",
         ),
-        Param("output", ParamType.STRING, default="found", doc="The column of what was found."),
+        Param(
+            "output",
+            ParamType.STRING,
+            default="found",
+            doc="The column for the list of found rows.",
+        ),
         Param(
             "columns",
             ParamType.LIST,
             default=[],
-            doc="Columns of the corpus to put into each found object.",
+            doc="Columns of the corpus to include in each entry of that list.",
         ),
         Param(
             "context",
             ParamType.STRING,
-            doc="One more column: the found rows' texts in one, for a prompt's template. Needs"
-            " `join`.",
+            doc="A further column, with the texts of the found rows joined into one, for use in a"
+            " prompt template. Needs `join`.",
         ),
-        Param("join", ParamType.STRING, doc="The corpus's column whose texts make up `context`."),
-        Param("separator", ParamType.STRING, default="\n", doc="What stands between those texts."),
+        Param(
+            "join",
+            ParamType.STRING,
+            doc="The column of the corpus whose texts are joined into `context`.",
+        ),
+        Param(
+            "separator", ParamType.STRING, default="\n", doc="The separator between those texts."
+        ),
     ),
     row_wise="rows",
     row_output="rows",
@@ -78,8 +91,8 @@ TOPK = EngineContract(
     work_unit="rows",
     base_memory_mib=512,
     component_memory_factor=3.0,
-    doc="Finds the corpus's rows nearest to every query, by exact search: no index, and scores that"
-    " depend neither on the batch nor on the machine.",
+    doc="Finds the rows of a corpus that are nearest to each query, by exact search without an"
+    " index. Scores depend neither on the batch nor on the machine.",
     examples=(
         "with: {k: 3, columns: [title], context: context, join: text}",
         "with: {vector: question_vector, corpusVector: vector, metric: l2, k: 1}",

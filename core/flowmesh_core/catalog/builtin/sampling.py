@@ -16,8 +16,8 @@ SAMPLING = (
         minimum=0.01,
         maximum=100,
         added=1,
-        doc="Above 1: words of the prompt and of the completion so far become less likely; below 1"
-        " more.",
+        doc="Above 1, tokens that are in the prompt or the completion so far become less likely;"
+        " below 1, more likely.",
     ),
     Param(
         "presencePenalty",
@@ -26,7 +26,7 @@ SAMPLING = (
         minimum=-2,
         maximum=2,
         added=1,
-        doc="Subtracted from the logit of each token that the completion has so far.",
+        doc="Subtracted from the logit of each token that is in the completion so far.",
     ),
     Param(
         "frequencyPenalty",
@@ -35,7 +35,8 @@ SAMPLING = (
         minimum=-2,
         maximum=2,
         added=1,
-        doc="Subtracted from a token's logit for each time that the completion has the token.",
+        doc="Subtracted from the logit of a token once for each time that it is in the completion"
+        " so far.",
     ),
     Param(
         "minTokens",
@@ -44,7 +45,8 @@ SAMPLING = (
         minimum=0,
         maximum=1_000_000,
         added=1,
-        doc="No end token, stop token or stop string ends a completion of fewer tokens.",
+        doc="The minimum number of tokens of a completion: no end token, stop token or stop string"
+        " ends it sooner.",
     ),
     Param(
         "stopTokenIds",
@@ -52,7 +54,7 @@ SAMPLING = (
         default=[],
         format="token-ids",
         added=1,
-        doc="Numbers of tokens that end a completion and are not part of it.",
+        doc="Token ids that end a completion. The token is not part of the completion.",
     ),
     Param(
         "badWords",
@@ -60,22 +62,23 @@ SAMPLING = (
         default=[],
         format="words",
         added=1,
-        doc="Texts that a completion does not have: the last token of each is never taken after"
-        " those before it. Drawn as other tokens than the tokenizer's, a text may still occur.",
+        doc="Texts that must not be in a completion: the last token of each is never chosen after"
+        " the tokens before it. A text can still occur if the model writes it with other tokens"
+        " than the tokenizer would.",
     ),
     Param(
         "includeStop",
         ParamType.BOOLEAN,
         default=False,
         added=1,
-        doc="Whether the stop string or stop token that ended a completion is part of it.",
+        doc="Whether to include the stop string or stop token that ended a completion.",
     ),
     Param(
         "ignoreEos",
         ParamType.BOOLEAN,
         default=False,
         added=1,
-        doc="Whether to go on after the model's end token.",
+        doc="Whether to continue after the model's end token.",
     ),
     Param(
         "noRepeatNgram",
@@ -85,8 +88,8 @@ SAMPLING = (
         maximum=_WORDS,
         added=1,
         implementations=("transformers",),
-        doc="No sequence of so many tokens occurs twice in prompt and completion; 0 is no such"
-        " limit.",
+        doc="No sequence of this many tokens may occur twice in the prompt and completion; 0 sets"
+        " no limit.",
     ),
 )
 CHAT_STYLE = (
@@ -96,9 +99,9 @@ CHAT_STYLE = (
         format="chat-template",
         added=1,
         needs=("messages",),
-        doc="A chat template in place of the model's own. It is rendered under the limits of other"
-        " templates, and sees `messages`, `tools`, `add_generation_prompt`, the special tokens and"
-        " `chatTemplateArgs`, but no clock.",
+        doc="A chat template instead of the model's own. It is rendered with the same limits as"
+        " other templates, and can use `messages`, `tools`, `add_generation_prompt`, the special"
+        " tokens and `chatTemplateArgs`, but not the current time.",
     ),
     Param(
         "chatTemplateArgs",
@@ -107,14 +110,14 @@ CHAT_STYLE = (
         format="chat-template-args",
         added=1,
         needs=("messages",),
-        doc="Values that the chat template sees by name, such as `{enable_thinking: false}`.",
+        doc="Variables for the chat template, such as `{enable_thinking: false}`.",
     ),
     Param(
         "reasoning",
         ParamType.STRING,
         added=1,
-        doc="A column for what stands between `<think>` and `</think>`; the completion is then the"
-        " rest. Null where a completion has no such part.",
+        doc="A column for the text between `<think>` and `</think>`; the completion is then the"
+        " rest. Null if a completion has no such part.",
     ),
 )
 ENGINE = Param(
@@ -124,8 +127,8 @@ ENGINE = Param(
     batch_wide=True,
     format="engine-settings",
     added=1,
-    doc="How the model is loaded; steps with other settings have an engine of their own."
-    " `quantization`: awq, gptq, fp8 or bitsandbytes (vLLM; without it the model's own)."
-    " `kvCacheDtype`: fp8, fp8_e4m3, fp8_e5m2 or bfloat16 (vLLM). `maxModelLen`: the most tokens of"
-    " prompt and completion, no more than the model has.",
+    doc="How to load the model; steps with different settings use separate engines. `quantization`:"
+    " awq, gptq, fp8 or bitsandbytes (vLLM; by default the model's own). `kvCacheDtype`: fp8,"
+    " fp8_e4m3, fp8_e5m2 or bfloat16 (vLLM). `maxModelLen`: the maximum number of tokens of a"
+    " prompt with its completion, at most the model's context length.",
 )

@@ -18,32 +18,33 @@ _TEMPLATES = (
         "prompt",
         ParamType.STRING,
         template="jinja",
-        doc="What comes before the completion, or what the judge is asked; a template.",
+        doc="The text before the completion, or the question for the judge; a template.",
     ),
     Param(
         "messages",
         ParamType.LIST,
         template="jinja",
         format="chat",
-        doc="A chat in place of a prompt: a list of {role, content}, contents are templates.",
+        doc="A chat instead of a prompt: a list of {role, content}, where each content is a"
+        " template.",
     ),
     Param(
         "system",
         ParamType.STRING,
         template="jinja",
-        doc="A system message put before the messages; a template.",
+        doc="A system message that is put before the messages; a template.",
     ),
     Param(
         "completion",
         ParamType.STRING,
         template="jinja",
-        doc="What to score after the prompt, or as the chat's last answer; a template.",
+        doc="The text to score, after the prompt or as the last answer of the chat; a template.",
     ),
     Param(
         "text",
         ParamType.STRING,
         template="jinja",
-        doc="reward: a whole text, as it is, in place of prompt and completion; a template.",
+        doc="reward: a whole text to score as it is, instead of prompt and completion; a template.",
     ),
 )
 _WEIGHING = (
@@ -51,15 +52,16 @@ _WEIGHING = (
         "choices",
         ParamType.STRING,
         columns="one",
-        doc="logprob: a column with a list of texts; each is weighed after the prompt, in place of"
-        " the completion.",
+        doc="logprob: a column with a list of texts to score after the prompt, instead of the"
+        " completion.",
     ),
     Param(
         "normalize",
         ParamType.STRING,
         default="none",
         choices=("none", "tokens", "bytes"),
-        doc="logprob: divide each sum by the text's tokens (its mean) or UTF-8 bytes.",
+        doc="logprob: divide the sum of log-probabilities by the number of tokens (which gives the"
+        " mean) or of UTF-8 bytes of the text.",
     ),
 )
 _JUDGING = (
@@ -67,27 +69,27 @@ _JUDGING = (
         "pattern",
         ParamType.STRING,
         format="regex",
-        doc="judge: a regular expression with one group, the verdict; its last match in the answer"
-        " counts. Without it and jsonSchema the whole answer is the verdict.",
+        doc="judge: a regular expression whose one group is the verdict; its last match in the"
+        " answer counts. Without `pattern` and `jsonSchema` the whole answer is the verdict.",
     ),
     Param(
         "jsonSchema",
         ParamType.OBJECT,
         format="json-schema",
-        doc="judge: a JSON schema that every answer must satisfy (needs vLLM); one that does not"
-        " holds no verdict.",
+        doc="judge: a JSON schema that every answer must satisfy (needs vLLM). An answer that does"
+        " not satisfy it has no verdict.",
     ),
     Param(
         "key",
         ParamType.STRING,
         default="score",
-        doc="judge: the member of a JSON answer that is the verdict.",
+        doc="judge: the member of a JSON answer that holds the verdict.",
     ),
     Param(
         "labels",
         ParamType.LIST,
-        doc="judge: the verdicts there are, compared without case and punctuation around them."
-        " Without labels a verdict is a number.",
+        doc="judge: the possible verdicts, compared without case and without punctuation around"
+        " them. Without labels a verdict is a number.",
     ),
     Param(
         "maxTokens",
@@ -95,10 +97,16 @@ _JUDGING = (
         default=256,
         minimum=1,
         maximum=1_000_000,
-        doc="judge: the most tokens of an answer.",
+        doc="judge: the maximum number of tokens of an answer.",
     ),
     Param("stop", ParamType.LIST, default=[], doc="judge: strings that end an answer."),
-    Param("seed", ParamType.INTEGER, default=0, doc="judge: part of the name; answers are greedy."),
+    Param(
+        "seed",
+        ParamType.INTEGER,
+        default=0,
+        doc="judge: part of the action's identity. It does not change answers, which are decoded"
+        " greedily.",
+    ),
 )
 
 SCORE = EngineContract(
@@ -115,9 +123,9 @@ SCORE = EngineContract(
             required=False,
             component=True,
             mixable=True,
-            doc="A LoRA adapter on the model; for `reward` it may bring the head.",
+            doc="A LoRA adapter for the model; for `reward` it may include the scoring head.",
         ),
-        Port("rows", PortKind.DATASET, doc="The rows to score, one by one."),
+        Port("rows", PortKind.DATASET, doc="The rows to score, one at a time."),
     ),
     outputs=(
         Port("rows", PortKind.DATASET, doc="The input's columns and the score."),
@@ -130,9 +138,9 @@ SCORE = EngineContract(
                 Metric("share.{labels}"),
                 Metric("count", ParamType.INTEGER),
             ),
-            doc="`mean` of the scores and `count`, the rows it is over: those with a score. With"
-            " labels `share.LABEL` in place of the mean, with choices `count` alone. Null where no"
-            " row has a score.",
+            doc="`mean`, of the scores, and `count`, the number of rows with a score. With"
+            " `labels`, `share.LABEL` instead of the mean; with `choices`, only `count`. Values"
+            " other than `count` are null if no row has a score.",
         ),
         Port(
             "counts",
@@ -144,8 +152,8 @@ SCORE = EngineContract(
                 Metric("unparsed", ParamType.INTEGER, only_with=("method", "judge")),
                 Metric("label.{labels}", ParamType.INTEGER),
             ),
-            doc="`rows`, `tokens` read and drawn, and for a judge `unparsed`, the answers without a"
-            " verdict, and `label.LABEL`.",
+            doc="`rows`; `tokens`, read and generated; for a judge also `unparsed`, the number of"
+            " answers without a verdict, and `label.LABEL`, the number of answers with each label.",
         ),
     ),
     params=(
@@ -155,11 +163,11 @@ SCORE = EngineContract(
             required=True,
             choices=("reward", "logprob", "judge"),
             batch_wide=True,
-            doc="reward: a reward model's number; logprob: the log-probability of a text; judge:"
-            " the verdict that a model gives in words.",
+            doc="reward: the score of a reward model; logprob: the log-probability of a text;"
+            " judge: the verdict that a model writes.",
         ),
         *_TEMPLATES,
-        Param("output", ParamType.STRING, default="score", doc="The score's column."),
+        Param("output", ParamType.STRING, default="score", doc="The column for the score."),
         *_WEIGHING,
         *_JUDGING,
         *CHAT_ROWS,
@@ -175,14 +183,14 @@ SCORE = EngineContract(
     capacity=64,
     base_memory_mib=2048,
     component_memory_factor=1.2,
-    doc="Scores every row. `reward` takes a sequence classification model with one number, such as"
-    " `train.reward` makes, and adds the number of `text`, of `prompt` and `completion` (ended by"
-    " the end-of-text token, as in training) or of `messages`; `logprob` adds the natural logarithm"
-    " of the probability of `completion` after `prompt` or `messages`, or a list of one for each of"
-    " `choices`; both add `tokens`, the tokens scored, and work on one sequence at a time with"
-    " transformers, so that nothing depends on the batch. `judge` asks `prompt` or `messages` as"
-    " `llm.generate` would, greedily, and adds the verdict, null where the answer holds none, and"
-    " the whole answer as `verdict`.",
+    doc="Scores every row. `reward` needs a sequence classification model with one output, as"
+    " `train.reward` makes, and adds its score of `text`, of `prompt` and `completion` (followed by"
+    " the end-of-text token, as in training) or of `messages`. `logprob` adds the natural logarithm"
+    " of the probability of `completion` after `prompt` or `messages`, or a list of one such number"
+    " for each of `choices`. Both add `tokens`, the number of scored tokens, and process one"
+    " sequence at a time with transformers, so that results do not depend on the batch. `judge`"
+    " completes `prompt` or answers `messages` as `llm.generate` would, greedily, and adds the"
+    " verdict (null if the answer has none) as the score and the whole answer as `verdict`.",
     examples=(
         'with: {method: reward, prompt: "{{ question }}", completion: "{{ answer }}"}',
         'with: {method: logprob, prompt: "Q: {{ question }}\\nA:", completion: " {{ answer }}"}',

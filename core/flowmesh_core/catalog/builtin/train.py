@@ -43,54 +43,55 @@ SFT = EngineContract(
             "text",
             ParamType.STRING,
             template="jinja",
-            doc="What to learn: a template over the row's columns, learned from its first token"
-            " to its last.",
+            doc="The text to learn, from its first token to its last: a template over the row's"
+            " columns.",
         ),
         Param(
             "prompt",
             ParamType.STRING,
             template="jinja",
-            doc="What comes before the completion; a template. It is read, not learned.",
+            doc="The text before the completion; a template. By default it is not learned.",
         ),
         Param(
             "completion",
             ParamType.STRING,
             template="jinja",
-            doc="What to say after the prompt; a template.",
+            doc="The text to learn after the prompt; a template.",
         ),
         Param(
             "messages",
             ParamType.LIST,
             template="jinja",
             format="chat",
-            doc="A chat to learn: a list of {role, content}, contents are templates; written with"
-            " the model's own chat template.",
+            doc="A chat to learn: a list of {role, content}, where each content is a template. It"
+            " is rendered with the model's own chat template.",
         ),
         Param(
             "completion_only_loss",
             ParamType.BOOLEAN,
-            doc="Learn the completion alone (true) or the prompt too (false); null is true where"
-            " there is a prompt.",
+            doc="Whether to learn only the completion (true) or the prompt too (false); null means"
+            " true if there is a prompt.",
         ),
         Param(
             "assistant_only_loss",
             ParamType.BOOLEAN,
             default=False,
-            doc="Of a chat, learn the assistant's messages alone.",
+            doc="Learn only the assistant's messages of a chat.",
         ),
         Param(
             "packing",
             ParamType.BOOLEAN,
             default=False,
-            doc="Put several rows into one sequence of `max_length`; no row sees another.",
+            doc="Pack several rows into one sequence of `max_length` tokens; rows do not attend to"
+            " each other.",
         ),
         Param(
             "loss_type",
             ParamType.STRING,
             default="chunked_nll",
             choices=("chunked_nll", "nll", "dft"),
-            doc="The loss: the likelihood (in chunks, which needs less memory, or whole), or"
-            " dynamic fine-tuning.",
+            doc="The loss: `nll` is the negative log-likelihood, `chunked_nll` the same computed in"
+            " chunks, which needs less memory, and `dft` is dynamic fine-tuning.",
         ),
         *training_params(learning_rate=2e-5),
         *PEFT_PARAMS,
@@ -104,9 +105,9 @@ SFT = EngineContract(
     needs_gpu_class="accelerator",
     base_memory_mib=3072,
     component_memory_factor=1.5,
-    doc="Supervised fine-tuning (TRL's SFTTrainer): the model learns to write what the rows say,"
-    " ended by its end token. Rows longer than `max_length` are cut at their end; one whose prompt"
-    " leaves no room for its completion is dropped. Both are counted in `metrics`.",
+    doc="Supervised fine-tuning (TRL's SFTTrainer): the model learns to write the text of the rows,"
+    " followed by its end token. Rows longer than `max_length` are truncated at their end; a row"
+    " whose prompt leaves no room for its completion is dropped. `metrics` counts both.",
     examples=(
         'with: {prompt: "Q: {{ question }}\\nA:", completion: " {{ answer }}", use_peft: true}',
         'with: {messages: [{role: user, content: "{{ question }}"},'
@@ -120,9 +121,9 @@ _PAIR = (
         ParamType.LIST,
         template="jinja",
         format="chat",
-        doc="The chat that both answers reply to, in place of a prompt: a list of {role, content},"
-        " contents are templates; the answers become the assistant's, in the model's own chat"
-        " template.",
+        doc="The chat that both answers reply to, instead of a prompt: a list of {role, content},"
+        " where each content is a template. The answers become the assistant's messages in the"
+        " model's own chat template.",
     ),
     Param(
         "chosen",
@@ -153,14 +154,16 @@ REWARD = EngineContract(
             "prompt",
             ParamType.STRING,
             template="jinja",
-            doc="What both answers follow; a template. Without it the answers are scored alone.",
+            doc="The text that both answers follow; a template. Without it only the answers are"
+            " scored.",
         ),
         *_PAIR,
         Param(
             "center_rewards_coefficient",
             ParamType.NUMBER,
             minimum=0,
-            doc="Draws the mean of all scores to 0 with this weight; null leaves it alone.",
+            doc="The weight of a loss that pulls the mean of all scores towards 0; null adds no"
+            " such loss.",
         ),
         *training_params(learning_rate=1e-4),
         *PEFT_PARAMS,
@@ -174,11 +177,12 @@ REWARD = EngineContract(
     needs_gpu_class="accelerator",
     base_memory_mib=3072,
     component_memory_factor=1.5,
-    doc="A reward model (TRL's RewardTrainer): it learns to score the better of two answers higher."
-    " `model` is a directory for sequence classification with one label; an `adapter` holds the"
-    " scoring head too. `metrics` has `accuracy`, the share of pairs scored in the right order, and"
-    " `margin`, the mean difference. A row longer than `max_length`, or with two equal answers, is"
-    " dropped and counted. Dropout is off, `lora_dropout` too.",
+    doc="Trains a reward model (TRL's RewardTrainer), which learns to give the better of two"
+    " answers the higher score. The output `model` is a model for sequence classification with one"
+    " label; the output `adapter` includes the scoring head. `metrics` has `accuracy`, the share of"
+    " pairs scored in the right order, and `margin`, the mean difference. A row that is longer than"
+    " `max_length`, or whose answers are equal, is dropped and counted. Dropout is disabled,"
+    " including `lora_dropout`.",
     examples=(
         'with: {prompt: "{{ question }}", chosen: "{{ good }}", rejected: "{{ bad }}",'
         " test_size: 0.1}",
@@ -198,7 +202,7 @@ DPO = EngineContract(
             "prompt",
             ParamType.STRING,
             template="jinja",
-            doc="What both answers follow; a template over the row's columns.",
+            doc="The text that both answers follow; a template over the row's columns.",
         ),
         *_PAIR,
         Param(
@@ -206,7 +210,7 @@ DPO = EngineContract(
             ParamType.NUMBER,
             default=0.1,
             minimum=0,
-            doc="How strongly the model is held to what it was; more is stronger.",
+            doc="How strongly the model is kept close to the starting model; higher is closer.",
         ),
         Param(
             "loss_type",
@@ -229,7 +233,7 @@ DPO = EngineContract(
                 "sft",
                 "sigmoid_norm",
             ),
-            doc="The loss; `sigmoid` is that of the DPO paper.",
+            doc="The loss; `sigmoid` is the one of the DPO paper.",
         ),
         Param(
             "label_smoothing",
@@ -237,8 +241,8 @@ DPO = EngineContract(
             default=0.0,
             minimum=0,
             maximum=0.5,
-            doc="How often a preference may be wrong, for `robust`; the smoothing of `exo_pair`,"
-            " which needs one.",
+            doc="For `robust`: the probability that a preference is wrong. For `exo_pair`, which"
+            " needs it: the label smoothing.",
         ),
         *training_params(learning_rate=1e-6),
         *PEFT_PARAMS,
@@ -253,11 +257,11 @@ DPO = EngineContract(
     base_memory_mib=3072,
     component_memory_factor=2.5,
     doc="Direct preference optimization (TRL's DPOTrainer): the model learns to prefer the better"
-    " of two answers, held to the model that it was. `metrics` has `rewards_accuracies` and"
-    " `rewards_margins`. An answer that goes beyond `max_length` is cut at its end; a row whose"
-    " prompt leaves no room for one, or whose answers are equal, is dropped; both are counted."
-    " Without `use_peft` the model as it was is held beside the one that learns. Dropout is off,"
-    " `lora_dropout` too.",
+    " of two answers, while it is kept close to the starting model. `metrics` has"
+    " `rewards_accuracies` and `rewards_margins`. An answer that goes beyond `max_length` is"
+    " truncated at its end; a row whose prompt leaves no room for an answer, or whose answers are"
+    " equal, is dropped. Both are counted. Without `use_peft`, a copy of the starting model is kept"
+    " in memory as the reference. Dropout is disabled, including `lora_dropout`.",
     examples=(
         'with: {prompt: "Q: {{ question }}\\nA:", chosen: " {{ good }}", rejected: " {{ bad }}",'
         " use_peft: true, learning_rate: 5e-5}",

@@ -4,10 +4,14 @@ Parameters have the names and defaults of TRL, transformers and PEFT; where a de
 sentence says so.
 """
 
+from collections.abc import Collection
+
 from flowmesh_core.catalog.contract import Metric, Param, ParamType, Port, PortKind
 
 MODEL_INPUT = Port("model", PortKind.MODEL, component=True, doc="The model to start from.")
-ROWS_INPUT = Port("rows", PortKind.DATASET, doc="The rows to learn from, all of them at once.")
+ROWS_INPUT = Port(
+    "rows", PortKind.DATASET, doc="The rows to learn from. One action reads all of them."
+)
 _TEST_SIZE = "test_size"
 """The parameter with which there are rows to evaluate on."""
 _ALWAYS = (
@@ -52,17 +56,24 @@ def training_outputs(*metrics: Metric) -> tuple[Port, ...]:
             "metrics",
             PortKind.METRICS,
             metrics=(*_ALWAYS, *metrics),
-            doc="`train_loss`, `steps`, `epochs`, `rows`, `tokens`, `rows_truncated`,"
-            " `rows_dropped`, the last logged figures of the trainer, and with `test_size` those on"
-            " the rows held out (`eval_loss` ...).",
+            doc=_metrics_doc(metrics),
         ),
         Port(
             "curve",
             PortKind.DATASET,
-            doc="One row per logged step: `step`, `epoch`, `loss`, `learning_rate`, `grad_norm`,"
-            " `eval_loss` where it was evaluated, and the trainer's own figures.",
+            doc="One row for each logged step: `step`, `epoch`, `loss`, `learning_rate`,"
+            " `grad_norm`, `eval_loss` if the step was evaluated, and the trainer's own metrics.",
         ),
     )
+
+
+def _metrics_doc(metrics: Collection[Metric]) -> str:
+    counted = [*_ALWAYS, *(m for m in (TRUNCATED, TOKENS) if m in metrics)]
+    names = ", ".join(f"`{m.name}`" for m in counted)
+    doc = f"{names}, and the last metrics that the trainer logged"
+    if any(m.with_param == _TEST_SIZE for m in metrics):
+        doc += "; with `test_size` also those of the held-out rows (`eval_loss` and others)"
+    return f"{doc}."
 
 
 SCHEDULES = (
@@ -83,8 +94,8 @@ PEFT_PARAMS = (
         ParamType.BOOLEAN,
         default=False,
         batch_wide=True,
-        doc="Train a LoRA adapter and leave the model as it is; runs that differ in nothing but"
-        " other parameters share one loaded model.",
+        doc="Train a LoRA adapter and leave the model unchanged. Steps with the same model, `dtype`"
+        " and `load_in_8bit` can then share one loaded model.",
     ),
     Param(
         "lora_r",
@@ -93,7 +104,7 @@ PEFT_PARAMS = (
         minimum=1,
         maximum=4096,
         needs=_ADAPTER,
-        doc="LoRA's rank.",
+        doc="The rank of the LoRA adapter.",
     ),
     Param(
         "lora_alpha",
@@ -101,7 +112,7 @@ PEFT_PARAMS = (
         default=32,
         minimum=1,
         needs=_ADAPTER,
-        doc="LoRA's scale, over its rank.",
+        doc="LoRA's alpha; the adapter is scaled by alpha divided by the rank.",
     ),
     Param(
         "lora_dropout",
@@ -110,14 +121,14 @@ PEFT_PARAMS = (
         minimum=0,
         maximum=0.99,
         needs=_ADAPTER,
-        doc="Dropout before LoRA's layers.",
+        doc="The dropout probability before the LoRA layers.",
     ),
     Param(
         "lora_target_modules",
         ParamType.LIST,
         needs=_ADAPTER,
-        doc="Names of the modules that get LoRA layers, or `[all-linear]`; null leaves the choice"
-        " to PEFT, by architecture.",
+        doc="The names of the modules that get LoRA layers, or `[all-linear]`; null lets PEFT"
+        " choose by the model's architecture.",
     ),
     Param(
         "load_in_8bit",
@@ -125,7 +136,7 @@ PEFT_PARAMS = (
         default=False,
         batch_wide=True,
         needs=_ADAPTER,
-        doc="Hold the frozen model in 8 bits; only with `use_peft` and only on GPUs.",
+        doc="Load the frozen model in 8 bits; only with `use_peft` and only on GPUs.",
     ),
 )
 
@@ -150,35 +161,36 @@ def training_params(*, learning_rate: float, num_train_epochs: float = 3.0) -> t
             ParamType.NUMBER,
             default=num_train_epochs,
             minimum=0,
-            doc="Passes over the rows; a fraction ends within one.",
+            doc="The number of passes over the rows; a fraction ends in the middle of a pass.",
         ),
         Param(
             "max_steps",
             ParamType.INTEGER,
             default=-1,
             minimum=-1,
-            doc="Steps of the optimizer, in place of `num_train_epochs`; -1 leaves it to those.",
+            doc="The number of optimizer steps, instead of `num_train_epochs`; -1 uses"
+            " `num_train_epochs`.",
         ),
         Param(
             "per_device_train_batch_size",
             ParamType.INTEGER,
             default=8,
             minimum=1,
-            doc="Rows that go through the model together.",
+            doc="The number of rows in one batch.",
         ),
         Param(
             "per_device_eval_batch_size",
             ParamType.INTEGER,
             default=8,
             minimum=1,
-            doc="The same for rows held out.",
+            doc="The number of held-out rows in one batch.",
         ),
         Param(
             "gradient_accumulation_steps",
             ParamType.INTEGER,
             default=1,
             minimum=1,
-            doc="Batches per step of the optimizer: a smaller batch and more of them need less"
+            doc="The number of batches for one optimizer step. More and smaller batches need less"
             " memory for nearly the same steps.",
         ),
         *_SCHEDULE,
@@ -199,7 +211,8 @@ _SCHEDULE = (
         ParamType.NUMBER,
         default=0.0,
         minimum=0,
-        doc="Steps over which the learning rate rises from 0; below 1 a share of all steps.",
+        doc="The number of steps over which the learning rate rises from 0; below 1, a share of all"
+        " steps.",
     ),
     Param("weight_decay", ParamType.NUMBER, default=0.0, minimum=0, doc="AdamW's weight decay."),
     Param("adam_beta1", ParamType.NUMBER, default=0.9, minimum=0, maximum=1, doc="AdamW's beta1."),
@@ -212,14 +225,14 @@ _SCHEDULE = (
         ParamType.NUMBER,
         default=1.0,
         minimum=0,
-        doc="Gradients are clipped to this norm; 0 clips none.",
+        doc="The maximum norm of the gradients, which are clipped to it; 0 disables clipping.",
     ),
     Param(
         "optim",
         ParamType.STRING,
         default="adamw_torch_fused",
         choices=OPTIMIZERS,
-        doc="The optimizer; adafactor and sgd keep far less memory than AdamW.",
+        doc="The optimizer; `adafactor` and `sgd` need far less memory than AdamW.",
     ),
 )
 _MEASURE = (
@@ -228,8 +241,9 @@ _MEASURE = (
         ParamType.INTEGER,
         default=1024,
         minimum=2,
-        doc="The most tokens of one row, never more than the model's context; what becomes of"
-        " longer rows the engine's paragraph says, and `metrics` counts them.",
+        doc="The maximum number of tokens of one row, at most the model's context length. The"
+        " engine's description says whether longer rows are truncated or dropped; `metrics` counts"
+        " them.",
     ),
     Param(
         "seed",
@@ -237,28 +251,29 @@ _MEASURE = (
         default=42,
         minimum=0,
         maximum=2**32 - 1,
-        doc="Fixes the order of the rows, new weights, dropout and the split.",
+        doc="Determines the order of the rows, new weights, dropout and the split.",
     ),
     Param(
         "bf16",
         ParamType.BOOLEAN,
         default=False,
-        doc="Compute in bfloat16 beside weights of `dtype` (mixed precision). TRL's default is"
-        " true; here `dtype` alone decides unless you ask.",
+        doc="Compute in bfloat16 while the weights keep `dtype` (mixed precision). TRL's default is"
+        " true; here only `dtype` decides unless this is set.",
     ),
     Param(
         "gradient_checkpointing",
         ParamType.BOOLEAN,
         default=True,
-        doc="Compute activations again in the backward pass: far less memory, about a fifth"
-        " slower.",
+        doc="Recompute activations in the backward pass, which needs far less memory and is about a"
+        " fifth slower.",
     ),
     Param(
         "logging_steps",
         ParamType.INTEGER,
         default=1,
         minimum=1,
-        doc="Steps a row of `curve`; the last step is always one. TRL's default is 10.",
+        doc="The number of steps between two rows of `curve`; the last step always has a row. TRL's"
+        " default is 10.",
     ),
     Param(
         "test_size",
@@ -266,21 +281,22 @@ _MEASURE = (
         default=0.0,
         minimum=0,
         maximum=0.99,
-        doc="The share of rows held out for evaluation, drawn by `seed`.",
+        doc="The share of rows to hold out for evaluation, chosen by `seed`.",
     ),
     Param(
         "eval_steps",
         ParamType.INTEGER,
         default=0,
         minimum=0,
-        doc="Evaluate every so many steps on the rows held out; the end is always evaluated.",
+        doc="The number of steps between two evaluations on the held-out rows; 0 evaluates only at"
+        " the end, which is always evaluated.",
     ),
     Param(
         "save_steps",
         ParamType.INTEGER,
         default=500,
         minimum=0,
-        doc="Keep a checkpoint every so many steps, for an attempt that has to go on elsewhere;"
-        " 0 keeps none but when the worker is asked to stop.",
+        doc="The number of steps between two checkpoints, from which another attempt can resume; 0"
+        " writes one only when the worker is asked to stop.",
     ),
 )

@@ -29,7 +29,7 @@ from flowmesh_core.catalog.timeouts import DAY_S
 from flowmesh_core.catalog.verifiers import FORMAT as VERIFIERS
 from flowmesh_core.catalog.verifiers import reference
 
-_PROMPT_ROWS = Port("rows", PortKind.DATASET, doc="The rows that prompts are made of.")
+_PROMPT_ROWS = Port("rows", PortKind.DATASET, doc="The rows from which prompts are made.")
 _PROMPTS = (
     Param(
         "prompt",
@@ -42,11 +42,13 @@ _PROMPTS = (
         ParamType.LIST,
         template="jinja",
         format="chat",
-        doc="A chat to answer, in place of a prompt: a list of {role, content}, contents are"
-        " templates.",
+        doc="A chat to answer, instead of a prompt: a list of {role, content}, where each content"
+        " is a template.",
     ),
 )
-_TEMPERATURE_DOC = "Sampling temperature of the completions; the policy is trained at it."
+_TEMPERATURE_DOC = (
+    "The sampling temperature of completions; the policy is trained at this temperature."
+)
 
 _PPO_METRICS = (
     *map(Metric, ("reward", "kl", "episode")),
@@ -84,8 +86,9 @@ PPO = EngineContract(
             "reward",
             PortKind.MODEL,
             component=True,
-            doc="A reward model (`train.reward`) with the model's own tokens. The value model"
-            " starts from it, too: a copy that is trained, or with `use_peft` an adapter on it.",
+            doc="A reward model (`train.reward`) with the same vocabulary as `model`. The value"
+            " model starts from it too, as a copy that is trained or, with `use_peft`, as an"
+            " adapter on it.",
         ),
         _PROMPT_ROWS,
     ),
@@ -96,8 +99,8 @@ PPO = EngineContract(
             "total_episodes",
             ParamType.INTEGER,
             minimum=1,
-            doc="Completions to learn from, in place of `num_train_epochs`; rounded up to whole"
-            " steps.",
+            doc="The number of completions to learn from, instead of `num_train_epochs`; rounded up"
+            " to whole steps.",
         ),
         Param(
             "response_length",
@@ -105,7 +108,7 @@ PPO = EngineContract(
             default=53,
             minimum=1,
             maximum=65_536,
-            doc="The most tokens of one completion.",
+            doc="The maximum number of tokens of one completion.",
         ),
         Param(
             "stop_token",
@@ -126,65 +129,79 @@ PPO = EngineContract(
             "missing_eos_penalty",
             ParamType.NUMBER,
             minimum=0,
-            doc="Taken off the score of a completion that does not end by itself.",
+            doc="Subtracted from the score of a completion that does not end by itself.",
         ),
         Param(
             "num_ppo_epochs",
             ParamType.INTEGER,
             default=4,
             minimum=1,
-            doc="Passes over the completions of one step.",
+            doc="The number of passes over the completions of one step.",
         ),
         Param(
             "num_mini_batches",
             ParamType.INTEGER,
             default=1,
             minimum=1,
-            doc="Parts that a step's completions are cut into, with a step of the optimizer each.",
+            doc="The number of mini-batches into which the completions of a step are split; each"
+            " gets one optimizer step.",
         ),
         Param(
             "local_rollout_forward_batch_size",
             ParamType.INTEGER,
             default=64,
             minimum=1,
-            doc="Completions that are drawn and scored together.",
+            doc="The number of completions that are generated and scored in one batch.",
         ),
         Param(
             "kl_coef",
             ParamType.NUMBER,
             default=0.05,
             minimum=0,
-            doc="The weight of the distance (KL) from the model to start from, in the reward.",
+            doc="The weight of the KL divergence from the starting model, as a penalty in the"
+            " reward.",
         ),
         Param(
             "kl_estimator",
             ParamType.STRING,
             default="k1",
             choices=("k1", "k3"),
-            doc="How that distance is estimated; k3 varies less.",
+            doc="The estimator of the KL divergence; `k3` has less variance.",
         ),
         Param(
             "cliprange",
             ParamType.NUMBER,
             default=0.2,
             minimum=0,
-            doc="The clip range of the policy's ratio.",
+            doc="The clip range of the policy's probability ratio.",
         ),
-        Param("vf_coef", ParamType.NUMBER, default=0.1, minimum=0, doc="The value loss's weight."),
+        Param(
+            "vf_coef", ParamType.NUMBER, default=0.1, minimum=0, doc="The weight of the value loss."
+        ),
         Param(
             "cliprange_value",
             ParamType.NUMBER,
             default=0.2,
             minimum=0,
-            doc="The value function's clip range.",
+            doc="The clip range of the value function.",
         ),
-        Param("gamma", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc="The discount."),
-        Param("lam", ParamType.NUMBER, default=0.95, minimum=0, maximum=1, doc="GAE's lambda."),
+        Param(
+            "gamma", ParamType.NUMBER, default=1.0, minimum=0, maximum=1, doc="The discount factor."
+        ),
+        Param(
+            "lam",
+            ParamType.NUMBER,
+            default=0.95,
+            minimum=0,
+            maximum=1,
+            doc="The lambda of generalized advantage estimation (GAE).",
+        ),
         Param(
             "whiten_rewards",
             ParamType.BOOLEAN,
             default=False,
-            doc="Scale a step's rewards to unit variance; needs mini-batches of 8 or more.",
+            doc="Scale the rewards of a step to unit variance; needs mini-batches of at least 8"
+            " completions.",
         ),
         *_without(
             training_params(learning_rate=3e-6),
@@ -205,10 +222,10 @@ PPO = EngineContract(
     base_memory_mib=3072,
     component_memory_factor=3.5,
     doc="Proximal policy optimization (TRL's PPOTrainer): the model completes prompts, the reward"
-    " model scores the completions, and what scored better than the value model expected becomes"
-    " more likely. A step takes `per_device_train_batch_size` times `gradient_accumulation_steps`"
-    " prompts. Dropout is off. `metrics` has the last step's `reward`, `kl` and `objective_*`,"
-    " `policy_*`, `loss_*`, `val_*`; `curve` has them by step.",
+    " model scores the completions, and completions that score better than the value model expected"
+    " become more likely. A step uses `per_device_train_batch_size` times"
+    " `gradient_accumulation_steps` prompts. Dropout is disabled. `metrics` has `reward`, `kl`,"
+    " `objective_*`, `policy_*`, `loss_*` and `val_*` of the last step; `curve` has them by step.",
     examples=(
         'with: {prompt: "Q: {{ question }}\\nA:", total_episodes: 256, response_length: 32,'
         " missing_eos_penalty: 1.0, use_peft: true}",
@@ -228,7 +245,8 @@ GRPO = EngineContract(
             PortKind.MODEL,
             required=False,
             component=True,
-            doc="A reward model (`train.reward`), whose score counts beside `reward_funcs`, last.",
+            doc="A reward model (`train.reward`), whose score is added to `reward_funcs` as the"
+            " last reward.",
         ),
         _PROMPT_ROWS,
     ),
@@ -240,13 +258,14 @@ GRPO = EngineContract(
             ParamType.LIST,
             default=[],
             format=VERIFIERS,
-            doc="Checks by name, each worth 1 where a completion passes, such as `{name:"
-            f" number-equals, target: answer}}`. {reference()}",
+            doc="Checks by name, such as `{name: number-equals, target: answer}`. Each gives a"
+            f" reward of 1 to a completion that passes. {reference()}",
         ),
         Param(
             "reward_weights",
             ParamType.LIST,
-            doc="A number for each of `reward_funcs`, then one for the reward model; null is 1.",
+            doc="A weight for each of `reward_funcs`, then one for the reward model, if there is"
+            " one; null means 1 for all.",
         ),
         Param(
             "num_generations",
@@ -254,8 +273,8 @@ GRPO = EngineContract(
             default=8,
             minimum=2,
             maximum=1024,
-            doc="Completions of one prompt, that are compared with each other. Divides"
-            " `per_device_train_batch_size` times `gradient_accumulation_steps`.",
+            doc="The number of completions of one prompt, which are compared with each other. It"
+            " must divide `per_device_train_batch_size` times `gradient_accumulation_steps`.",
         ),
         Param(
             "max_completion_length",
@@ -263,7 +282,7 @@ GRPO = EngineContract(
             default=512,
             minimum=1,
             maximum=65_536,
-            doc="The most tokens of one completion.",
+            doc="The maximum number of tokens of one completion.",
         ),
         Param(
             "temperature",
@@ -279,82 +298,86 @@ GRPO = EngineContract(
             default=1.0,
             minimum=0.001,
             maximum=1,
-            doc="Draw among the most probable tokens whose probabilities add up to this.",
+            doc="Sample only from the most probable tokens whose probabilities add up to this.",
         ),
         Param(
             "top_k",
             ParamType.INTEGER,
             default=0,
             minimum=0,
-            doc="Draw among this many most probable tokens; 0 is all.",
+            doc="Sample only from this many of the most probable tokens; 0 is all.",
         ),
         Param(
             "repetition_penalty",
             ParamType.NUMBER,
             default=1.0,
             minimum=0.01,
-            doc="Above 1, makes tokens that were there less likely.",
+            doc="Above 1, tokens that occurred before become less likely.",
         ),
         Param(
             "beta",
             ParamType.NUMBER,
             default=0.0,
             minimum=0,
-            doc="The weight of the distance (KL) from the model to start from, in the loss. At 0"
-            " none is measured and no copy of the model is held.",
+            doc="The weight of the KL divergence from the starting model, in the loss. At 0 it is"
+            " not computed, and no copy of the starting model is kept.",
         ),
         Param(
             "num_iterations",
             ParamType.INTEGER,
             default=1,
             minimum=1,
-            doc="Steps of the optimizer on the same completions.",
+            doc="The number of optimizer steps on the same completions.",
         ),
         Param("epsilon", ParamType.NUMBER, default=0.2, minimum=0, doc="The lower clip range."),
         Param(
             "epsilon_high",
             ParamType.NUMBER,
             minimum=0,
-            doc="The upper clip range; null is `epsilon`.",
+            doc="The upper clip range; null means the same as `epsilon`.",
         ),
         Param(
             "delta",
             ParamType.NUMBER,
             minimum=0,
-            doc="An upper bound of the ratio where the advantage is negative; null is none.",
+            doc="An upper bound of the probability ratio where the advantage is negative; null sets"
+            " none.",
         ),
         Param(
             "loss_type",
             ParamType.STRING,
             default="dapo",
             choices=("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "sapo"),
-            doc="How the losses of tokens are put together.",
+            doc="The variant of the loss: most differ in how the losses of the tokens are"
+            " aggregated.",
         ),
         Param(
             "importance_sampling_level",
             ParamType.STRING,
             default="token",
             choices=("token", "sequence"),
-            doc="What a ratio is of; `sequence` with `loss_type: grpo` is GSPO.",
+            doc="Whether a probability ratio is of one token or of the whole sequence; `sequence`"
+            " with `loss_type: grpo` is GSPO.",
         ),
         Param(
             "scale_rewards",
             ParamType.STRING,
             default="group",
             choices=("group", "batch", "none"),
-            doc="Over what advantages are scaled to unit variance.",
+            doc="Whether advantages are scaled to unit variance over the completions of a prompt"
+            " (`group`), over the batch, or not.",
         ),
         Param(
             "mask_truncated_completions",
             ParamType.BOOLEAN,
             default=False,
-            doc="Leave completions that did not end by themselves out of the loss.",
+            doc="Exclude completions that did not end by themselves from the loss.",
         ),
         Param(
             "disable_dropout",
             ParamType.BOOLEAN,
             default=False,
-            doc="Train without dropout, the adapter's included.",
+            doc="Train without dropout, including that of the adapter.",
         ),
         *_without(training_params(learning_rate=1e-6), "max_length"),
         *PEFT_PARAMS,
@@ -367,10 +390,11 @@ GRPO = EngineContract(
     base_memory_mib=3072,
     component_memory_factor=1.5,
     doc="Group-relative policy optimization (TRL's GRPOTrainer): the model completes each prompt"
-    " several times, and completions with more reward than their group become more likely. Rewards"
-    " are checks that a program can do, a reward model, or both. Evaluation draws completions of"
-    " the rows held out. `metrics` has the last step's `reward`, `reward_std`, `rewards_*`,"
-    " `completions_*`, `entropy` and, with `beta`, `kl`; `curve` has them by step.",
+    " several times, and completions with more reward than the mean of their group become more"
+    " likely. Rewards come from checks by a program, from a reward model, or from both. Evaluation"
+    " generates completions for the held-out rows. `metrics` has `reward`, `reward_std`,"
+    " `rewards_*`, `completions_*`, `entropy` and, with `beta`, `kl` of the last step; `curve` has"
+    " them by step.",
     examples=(
         'with: {messages: [{role: user, content: "{{ question }}"}], use_peft: true,'
         " reward_funcs: [{name: number-equals, target: answer}, {name: length-at-most, tokens: 32}]"
