@@ -133,7 +133,7 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         return cost * self.sunk_share if prospect.sunk else cost
 
     def latest_tier(self, prospect: Estimate, utility: float) -> float:
-        """Returns the last tier whose U is at least ``utility``; infinity if there is no last one.
+        """Returns the last tier whose U is at least ``utility``; infinity if all tiers have that.
 
         The result is a fraction: round it down.
         """
