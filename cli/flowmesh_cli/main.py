@@ -36,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Run LLM workflows, and compute a step that several runs share only once.",
+    help="Run LLM workflows, and compute each step that runs share only once.",
 )
 for group in (
     runs,
@@ -74,7 +74,7 @@ def _options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Run LLM workflows, and compute a step that several runs share only once."""
+    """Run LLM workflows, and compute each step that runs share only once."""
     del version
 
 

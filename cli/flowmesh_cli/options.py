@@ -38,6 +38,6 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="PARAM=VALUE",
-        help="Set a parameter of spec.params; its type decides how VALUE is read. Repeatable.",
+        help="Set a parameter of spec.params. Its type decides how VALUE is read. Repeatable.",
     ),
 ]

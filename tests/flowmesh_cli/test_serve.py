@@ -124,7 +124,7 @@ def test_a_local_folder_answers_embeddings(folder: Path, tiny_model: Path) -> No
         (["m", "--tool-parser", "hermess"], "no tool parser 'hermess'; did you mean 'hermes'?"),
         (["m", "--tool-parser", "hermes", "--embeddings"], "call no tools"),
         (["./nowhere"], "nowhere does not exist"),
-        (["hf://a/m", "hf://A/m"], "also that of hf://a/m"),
+        (["hf://a/m", "hf://A/m"], "the same name as that of hf://a/m"),
     ],
 )
 def test_what_cannot_be_served_is_refused_at_once(

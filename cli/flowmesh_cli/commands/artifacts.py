@@ -99,7 +99,7 @@ def revoke(
 ) -> None:
     """Revoke an artifact: delete it and all that was made from it.
 
-    It is revoked in one namespace; administrators may revoke it in all.
+    It is revoked in one namespace. Administrators may revoke it in all.
     """
     from flowmesh_cli.verbs.revoke import revoke_artifact  # noqa: PLC0415
 
@@ -198,7 +198,7 @@ def bill(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Show what namespaces paid, by day in UTC, in total, or by run."""
+    """Show what namespaces paid, by day (UTC), in total, or by run."""
     from flowmesh_cli.verbs.bill import Period, show_bill  # noqa: PLC0415
 
     show_bill(Period(since=since, until=until), by=by, place=place, as_json=json)

@@ -227,7 +227,7 @@ def cancel(
 ) -> None:
     """Cancel a run.
 
-    Published results stay. Without RUN, cancel the latest run; on a terminal, ask first.
+    Published results stay. Without RUN, cancel the latest run. On a terminal, ask first.
     """
     from flowmesh_cli.verbs.manage_runs import cancel_run  # noqa: PLC0415
 
@@ -301,7 +301,7 @@ def repin(
 
 
 def resume(run: RunArgument = "", place: Target = HERE, json: JsonOption = False) -> None:
-    """Continue a run that was suspended because it stopped the control plane.
+    """Continue a run suspended for stopping the control plane.
 
     A run is suspended if the control plane stops twice while working on it. Needs the rights of an
     administrator.

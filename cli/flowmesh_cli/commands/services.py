@@ -110,7 +110,7 @@ def manifest(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Print the FlowMeshService of a file for kubectl apply, with its code.
+    """Print a file's FlowMeshService with its code, for kubectl apply.
 
     The output is JSON in any case. With --cluster, upload the inputs that are local files.
     """

@@ -71,19 +71,19 @@ def serve(
 def call(
     model: ModelArgument,
     text: Annotated[
-        str, typer.Argument(help="The prompt; for a service with stages, the request as JSON.")
+        str, typer.Argument(help="The prompt. For a service with stages, the request as JSON.")
     ],
     *,
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, help="Most tokens of the answer.")
     ] = 256,
     temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Sampling temperature; 0 is greedy.")
+        float | None, typer.Option("--temperature", help="Sampling temperature. 0 is greedy.")
     ] = None,
     state_dir: StateDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Send a prompt to a served model, and print its answer as it arrives."""
+    """Send a prompt to a served model, and stream its answer."""
     from flowmesh_cli.verbs.call import call as run  # noqa: PLC0415
 
     run(
@@ -105,7 +105,7 @@ def load(
     ] = "10s",
     text: Annotated[
         str,
-        typer.Option("--text", help="The prompt of each request; for a service with stages, JSON."),
+        typer.Option("--text", help="The prompt of each request. For a service with stages, JSON."),
     ] = "Hello!",
     max_tokens: Annotated[
         int, typer.Option("--max-tokens", min=1, help="Most tokens of the answer.")

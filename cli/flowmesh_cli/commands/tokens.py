@@ -42,7 +42,7 @@ def create(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Create a token for one service, and print it; it is not shown again."""
+    """Create a token for one service, and print it this once."""
     from flowmesh_cli.verbs.tokens import create_token  # noqa: PLC0415
 
     create_token(service, expires=expires, namespace=namespace, place=place, as_json=json)

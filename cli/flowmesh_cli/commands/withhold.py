@@ -36,7 +36,7 @@ def withhold(
     ] = False,
     rerun: Annotated[
         bool,
-        typer.Option("--rerun", help="Start the runs concerned again; the fabric pays for them."),
+        typer.Option("--rerun", help="Start the affected runs again. The fabric pays for them."),
     ] = False,
     purge: Annotated[bool, typer.Option("--purge", help="Also delete the results.")] = False,
     release: Annotated[
@@ -71,7 +71,7 @@ def verify(
     place: Target = HERE,
     json: JsonOption = False,
 ) -> None:
-    """Check stored outputs of a run, and everything that they were made from.
+    """Check stored outputs of a run and their whole lineage.
 
     Exit with 1 at the first blob, identity or record that is not valid.
     """

@@ -37,7 +37,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, command: str, phase: Phase) -> Result
 def test_a_run_that_has_ended_is_not_resumed(monkeypatch: pytest.MonkeyPatch, phase: Phase) -> None:
     done = asked(monkeypatch, "resume", phase)
     assert done.exit_code == ExitCode.USAGE
-    assert f"u1: it has ended: {phase.lower()}" in done.stderr
+    assert f"u1: the run has already ended ({phase})" in done.stderr
     assert "run its workflow again" in done.stderr
 
 
