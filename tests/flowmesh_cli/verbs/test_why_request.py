@@ -120,7 +120,8 @@ def test_a_refused_request_says_why(
     router: Router, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     router.status = {**ENDED, "outcome": "refused", "code": "overloaded", "calls": []}
-    assert "refused, after 1000 ms: overloaded, the service was at its limit" in said(tmp_path, capsys)
+    shown = said(tmp_path, capsys)
+    assert "refused, after 1000 ms: overloaded, the service was at its limit" in shown
 
 
 def test_a_request_that_is_not_known_here_says_what_may_have_become_of_it(

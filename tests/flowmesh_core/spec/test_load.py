@@ -74,7 +74,8 @@ def _in_step(line: str) -> list[str]:
         ("inputs: [a]", "6: spec.inputs: expected a mapping, got a list"),
         (
             "weights: {alpha: 1, beta: 2}",
-            "6: spec.weights.gamma: is required: weight of input locality: of input data that is already on or near the worker",
+            "6: spec.weights.gamma: is required: weight of input locality: of input data that is "
+            "already on or near the worker",
         ),
         (
             "weights: {alpha: -1, beta: 2, gamma: 0}",
