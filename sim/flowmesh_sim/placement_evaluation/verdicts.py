@@ -146,7 +146,8 @@ def _near_the_best(results: PlacementResults) -> Finding:
 
 def _better_in_the_median(results: PlacementResults) -> Finding:
     found = [over_best(results, load, OBJECTIVE) for load in _loads(results)]
-    return Finding(_middle(found), median(x.median for x in found) <= BEST_MEDIAN)
+    # Further members can only be better than the best of those that are known.
+    return Finding(_middle(found), median(x.median for x in found) <= BEST_MEDIAN, is_final=True)
 
 
 def _better_than_fifo(results: PlacementResults) -> Finding:

@@ -131,6 +131,7 @@ def test_a_rule_is_open_while_simulations_are_missing_unless_it_is_missed() -> N
     missed = PlacementResults(Some(EQUAL, better), [LOAD], needed)
     assert verdict(RULE["Reference set"], equal)[1].startswith("open: 4 of ")
     assert verdict(RULE["Reference set"], missed)[1] == "**not reached**"
+    assert verdict(RULE["Best in hindsight, median"], missed)[1] == "**not reached**"
     assert verdict(RULE["48 workers, closed loop"], equal)[1] == "not simulated"
 
 
