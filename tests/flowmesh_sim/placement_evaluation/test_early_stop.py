@@ -17,7 +17,7 @@ from flowmesh_sim.placement_evaluation.measure import measure
 from flowmesh_sim.placement_evaluation.objective import OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import reference_cells
 from flowmesh_sim.placement_evaluation.reference_set import Member, cell_of
-from flowmesh_sim.placement_evaluation.results import PlacementResults, best
+from flowmesh_sim.placement_evaluation.results import Compared, PlacementResults, best
 from flowmesh_sim.scenario import Scenario
 
 SMALL = EvaluationLoad("tiny", "a few", ({**LOAD.load[0], "runs": 4, "rows": 2},), ("4090",), 2)
@@ -151,3 +151,23 @@ def test_a_member_that_cannot_matter_by_its_first_seeds_is_not_simulated_with_th
     compared = PlacementResults(campaign, [SMALL], cells).compared(SMALL)
     assert best(compared, OBJECTIVE).member.label == mixed
     assert [c.member.label for c in compared if c.is_better] == [mixed]
+
+
+def test_a_member_that_may_be_better_in_both_is_simulated_with_all_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(whole_set, "small_set", lambda load: [DEFAULT])
+    for path in (whole_set.__name__, "flowmesh_sim.placement_evaluation.results"):
+        monkeypatch.setattr(f"{path}.reference_set", lambda load: [DEFAULT, OTHERS[0]])
+    second_best = dict.fromkeys(SEEDS_3, 0.8)
+    factors = {DEFAULT.label: dict.fromkeys(SEEDS_3, 0.5), OTHERS[0].label: second_best}
+    campaign = GivenFigures(factors)
+    whole_set.simulate_whole_set(campaign, [SMALL], SEEDS_3, processes=1)
+    assert [seed for system, seed in campaign.simulated if system == OTHERS[0].label] == [1, 2, 3]
+
+
+def test_a_member_that_was_stopped_is_not_taken_for_the_best() -> None:
+    shipped = {7: figures(1.0, 1000.0)}
+    whole = Compared(DEFAULT, {7: figures(0.9, 900.0)}, shipped)
+    stopped = Compared(OTHERS[0], {7: {**figures(0.5, 500.0), "stopped_s": 60.0}}, shipped)
+    assert best([whole, stopped], OBJECTIVE) is whole

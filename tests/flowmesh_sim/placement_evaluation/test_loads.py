@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flowmesh_core.errors import FlowMeshError
-from flowmesh_sim.placement_evaluation.loads import KINDS, draw, scheduler_commit
+from flowmesh_sim.placement_evaluation.loads import FLEET, KINDS, STARTS, draw, scheduler_commit
 from flowmesh_sim.scenario import LoadSpec
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -30,6 +30,12 @@ def test_every_draw_is_valid_and_holds_back_a_third_of_the_loads(scheduler: str)
         assert all(LoadSpec.model_validate(part) for part in load.load)
         assert load.workers % len(load.devices) == 0
         assert 3 <= load.workers <= 48
+
+
+def test_workers_of_other_devices_start_in_several_ways_and_those_of_the_paper_in_one() -> None:
+    loads = [load for scheduler in HASHES for load in draw(scheduler).loads]
+    assert {load.start for load in loads if load.devices == FLEET} == {"pod"}
+    assert {load.start for load in loads if load.devices != FLEET} == set(STARTS)
 
 
 def test_other_loads_are_held_back_for_other_hashes() -> None:
