@@ -125,7 +125,7 @@ async def test_answers_by_an_adapter_equal_those_of_a_step_with_it(folder: Path)
         assert called.returncode == ExitCode.OK, called.stderr
         wrong = fmesh("call", f"{MODEL}:other", "the", cwd=folder)
         assert wrong.returncode == ExitCode.REFUSED
-        assert f"the service has {MODEL}:small, {MODEL}:wide" in " ".join(wrong.stderr.split())
+        assert f"expected {MODEL}:small, {MODEL}:wide" in " ".join(wrong.stderr.split())
         serving.process.send_signal(signal.SIGINT)
         assert serving.end() == ExitCode.OK
 
