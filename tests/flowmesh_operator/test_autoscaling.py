@@ -305,3 +305,17 @@ def test_the_minimum_size_is_retained_without_any_work() -> None:
     planned = scaler.plan(PoolView("p", VIEW.shape, 2, 5), Backlog(), PoolObservation(0, {}), 1.0)
     assert planned.replicas == 2
     assert "at least" in planned.reason
+
+
+@pytest.mark.parametrize(
+    ("backlog", "reason"),
+    [
+        (Backlog(steady=2), "2 workers pay at the rate at which work arrives"),
+        (Backlog(serving=2, steady=2), "replicas of services need 2 workers"),
+        (Backlog(for_open_steps=2, steady=1), "2 workers keep the engines in demand prewarmed"),
+    ],
+)
+def test_a_pool_that_grows_without_waiting_work_says_why(backlog: Backlog, reason: str) -> None:
+    scaler = PoolScaler(target_s=60.0, stabilization_s=10.0, replicas=0, now_s=0.0)
+    planned = scaler.plan(PoolView("p", VIEW.shape, 0, 5), backlog, PoolObservation(0, {}), 1.0)
+    assert (planned.replicas, planned.reason) == (2, reason)

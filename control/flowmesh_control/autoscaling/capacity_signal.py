@@ -84,6 +84,8 @@ class CapacitySignalSource:
             if sizing.moves > moves:
                 log.info("engines in demand move to pool %s", sizing.first)
             self._backlogs = signal.backlogs
-            self._prewarm_plan = prewarm_plan(current.workers, demand, signal.preferred)
+            self._prewarm_plan = prewarm_plan(
+                current.workers, demand, signal.preferred, signal.overflow
+            )
             self._computed_s = now_s
             self._fresh_s = max(FRESH_S, TIMES * (time.perf_counter() - began))

@@ -20,7 +20,13 @@ import msgspec
 
 from flowmesh_core.autoscaling.bounded_growth import split_workers
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation
-from flowmesh_core.autoscaling.objective import value_of_time, workers_that_pay
+from flowmesh_core.autoscaling.objective import (
+    arriving,
+    value_of_time,
+    workers_for_rates,
+    workers_that_pay,
+)
+from flowmesh_core.autoscaling.overflow import overflow_workers
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.preferred_pools import PreferredPools
 from flowmesh_core.costmodel import CostKey, CostModel
@@ -52,6 +58,8 @@ class Backlog:
             instances.
         start_s: seconds until one more worker has loaded the instances that these actions need.
         waiting_nanousd_per_hour: the value of time of the runs that wait for the pool's work.
+        delayed_nanousd_per_hour: the part of it that is due to actions that share a worker, or wait
+            for one, and could use more workers: namespaces at their limit on workers cannot.
         actions: ready actions assigned to the pool.
         elsewhere: actions that run in another pool although their engine prefers this one.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
@@ -60,7 +68,9 @@ class Backlog:
             worker's price.
         warm: workers to keep for instances in demand: either the instances are worth it, or they
             move to another pool and are not ready there yet. No worker is started for them.
-        steady: workers that pay at the rates of the last ten minutes.
+        steady: workers that pay at the rates of the last ten minutes, in this pool or for another
+            one that is at its maximum.
+        arriving: worker-seconds of work that arrive in a second, at the same rates.
         serving: workers that have replicas of services, plus those needed for replicas that are
             not placed yet.
         occupied: workers that are full of replicas of services, so they cannot run waiting actions.
@@ -76,6 +86,7 @@ class Backlog:
     ready_s: float = 0.0
     start_s: float = 0.0
     waiting_nanousd_per_hour: float = 0.0
+    delayed_nanousd_per_hour: float = 0.0
     actions: int = 0
     elsewhere: int = 0
     busy: int = 0
@@ -83,6 +94,7 @@ class Backlog:
     for_open_steps: int = 0
     warm: int = 0
     steady: int = 0
+    arriving: float = 0.0
     substitutable: bool = False
     serving: int = 0
     occupied: int = 0
@@ -108,6 +120,7 @@ class Backlog:
             max(pool.start_s, self.start_s),
             pool.idle_s,
             most,
+            self.arriving,
         )
 
 
@@ -118,10 +131,13 @@ class CapacitySignal:
     Attributes:
         backlogs: by pool.
         preferred: signature in demand → its preferred pool.
+        overflow: signature in demand → the pools that have workers for it because its preferred
+            pool is at its maximum.
     """
 
     backlogs: dict[str, Backlog]
     preferred: dict[Digest, str]
+    overflow: dict[Digest, set[str]]
 
 
 def signal_of(
@@ -187,22 +203,47 @@ class _CapacitySignal:
             workers = packing.retained
             if pool.name in relocation.leaving:
                 workers = max(workers, self._count_with_demand(pool))
+            engines = self._preferred_pools.active[pool.name]
             self._found[pool.name] = replace(
                 self._found[pool.name],
                 warm=workers,
                 for_open_steps=min(workers, sum(packing.needed)),
-                steady=self._preferred_pools.steady[pool.name],
+                steady=workers_for_rates(pool, engines) if engines else 0,
+                arriving=arriving(engines),
             )
 
     def found(self) -> CapacitySignal:
         """Returns every pool's backlog."""
         self._count_running()
         self._count_ready()
+        overflow = self._count_overflow()
         preferred = {
             signature: template.pool.name
             for signature, template in self._preferred_pools.found.items()
         }
-        return CapacitySignal(self._found, preferred)
+        return CapacitySignal(self._found, preferred, overflow)
+
+    def _count_overflow(self) -> dict[Digest, set[str]]:
+        """Counts the workers that other pools add where the preferred one is at its maximum.
+
+        Returns the other pools by signature.
+        """
+        overflow = defaultdict[Digest, set[str]](set)
+        able_of = self._preferred_pools.able_of
+        for pool in self._pools:
+            engines, known = self._preferred_pools.active[pool.name], self._found[pool.name]
+            if not engines or not 0 < pool.most < known.workers_that_pay(pool, pool.most + 1):
+                continue
+            added = overflow_workers(
+                pool, engines, able_of, known.seconds, known.delayed_nanousd_per_hour
+            )
+            for name, workers in added.items():
+                other = self._found[name]
+                self._found[name] = replace(other, steady=other.steady + workers)
+            for one, _ in engines:
+                signature = one.info.signature
+                overflow[signature] |= added.keys() & able_of[signature].keys()
+        return overflow
 
     def _template_workers(self, one: SignatureDemand) -> list[TemplateWorker]:
         """The idle workers that could prewarm a signature, one per pool."""
@@ -236,9 +277,11 @@ class _CapacitySignal:
         }
 
     def _count_running(self) -> None:
+        uses = self._snapshot.worker_uses.values()
+        at_bound = {name for use in uses if len(use.workers) >= use.most for name in use.workers}
         for worker in self._snapshot.workers:
             name = worker.shape.pool
-            stays_s, busy, waiting = 0.0, worker.replicas > 0, 0.0
+            stays_s, busy, waiting, actions = 0.0, worker.replicas > 0, 0.0, 0
             for instance in worker.instances.values():
                 if not instance.assigned:
                     continue
@@ -250,18 +293,23 @@ class _CapacitySignal:
                     # More workers do not end a load sooner, so its remaining time is left out.
                     stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
                     waiting += value
+                    actions += instance.assigned
                 else:
                     preferred = self._found[pool.name]
+                    delayed = 0.0 if worker.name in at_bound else value * _shared(instance.assigned)
                     self._found[pool.name] = replace(
                         preferred,
+                        delayed_nanousd_per_hour=preferred.delayed_nanousd_per_hour + delayed,
                         ready_s=preferred.ready_s + more_s,
                         elsewhere=preferred.elsewhere + instance.assigned,
                         waiting_nanousd_per_hour=preferred.waiting_nanousd_per_hour + value,
                     )
             stays_s = min(stays_s, self._most_s.get(name, stays_s))
+            delayed = 0.0 if worker.name in at_bound else waiting * _shared(actions)
             known = self._found[name]
             self._found[name] = replace(
                 known,
+                delayed_nanousd_per_hour=known.delayed_nanousd_per_hour + delayed,
                 running_s=known.running_s + stays_s,
                 busy=known.busy + busy,
                 waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + waiting,
@@ -320,6 +368,8 @@ class _CapacitySignal:
                     occupied=max(known.occupied, self._occupied(name, group.info)),
                     start_s=max(known.start_s, chosen.pool.start_s + chosen.load_s),
                     waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + value,
+                    delayed_nanousd_per_hour=known.delayed_nanousd_per_hour
+                    + (0.0 if group.bounded_tenants else value),
                 )
                 if name not in self._staffed:
                     self._keep_requests(able)
@@ -473,6 +523,11 @@ class _CapacitySignal:
         known = self._found[pool.name]
         wanted = known.workers_that_pay(pool, min(pool.most, known.usable) + 1)
         return 0 < pool.most >= wanted
+
+
+def _shared(actions: int) -> float:
+    """Returns the share of the actions on a worker beyond the one that it could run alone."""
+    return 1.0 - 1.0 / actions if actions else 0.0
 
 
 def _startable(

@@ -6,7 +6,7 @@ a worker is started, kept, moved or ended if that saves more waiting than it cos
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from math import sqrt
+from math import floor, sqrt
 
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import (
@@ -50,6 +50,11 @@ PlacedDemand = tuple[SignatureDemand, TemplateWorker]
 """A signature in demand and an idle worker of the pool that it is in."""
 
 
+def arriving(engines: Sequence[PlacedDemand]) -> float:
+    """Returns the worker-seconds of work that arrive in a second."""
+    return sum(empty.share_s(one.work) * one.per_s for one, empty in engines)
+
+
 def waiting_at(engines: Sequence[PlacedDemand], workers: int) -> float:
     """Returns the value of the time that runs wait in a pool, in nano-dollars an hour.
 
@@ -57,7 +62,7 @@ def waiting_at(engines: Sequence[PlacedDemand], workers: int) -> float:
         engines: the pool's engines in demand, at the rates of the last ten minutes.
         workers: how many workers the pool has.
     """
-    use = sum(empty.share_s(one.work) * one.per_s for one, empty in engines) / workers
+    use = arriving(engines) / workers
     return sum(
         value_of_time(one.weights)
         * one.waiting_runs
@@ -87,11 +92,13 @@ def workers_that_pay(
     start_s: float,
     idle_s: float,
     most: int,
+    arriving: float = 0.0,
 ) -> int:
     """Returns how many workers save more waiting than they cost.
 
     Another worker speeds up the work that is left once it has started. It also costs its price
-    while it starts and while it stays idle at the end.
+    while it starts and while it stays idle at the end. Workers first keep up with the work that
+    arrives; only the others make the work that waits less.
 
     Args:
         price_nanousd_per_hour: the price of a worker.
@@ -100,17 +107,20 @@ def workers_that_pay(
         start_s: seconds until another worker has loaded its engines.
         idle_s: seconds that a worker stays idle before it is removed.
         most: the largest number to return.
+        arriving: worker-seconds of work that arrive in a second.
     """
     if work_s <= 0.0 or most < 1:
         return 0
 
     def is_enough(workers: int) -> bool:
-        left_s = work_s - workers * start_s
+        spare = workers - arriving
+        left_s = work_s - spare * start_s
         if left_s <= 0.0:
             return True
-        shorter_s = left_s / 2.0 * (1.0 / workers - 1.0 / (workers + 1))
-        saved = waiting_nanousd_per_hour * left_s / work_s * shorter_s
+        sooner_s = left_s / 2.0 * (1.0 / spare - 1.0 / (spare + 1.0))
+        saved = waiting_nanousd_per_hour * left_s / work_s * sooner_s
         return saved < price_nanousd_per_hour * (start_s + idle_s)
 
     # Each additional worker saves less, so bisection finds the first number that is enough.
-    return 1 + bisect_left(range(1, most), True, key=is_enough)
+    least = min(most, floor(arriving) + 1)
+    return least + bisect_left(range(least, most), True, key=is_enough)

@@ -13,7 +13,7 @@ are worth its price (ADR 87).
 from collections.abc import Callable, Mapping, Sequence
 
 from flowmesh_core.autoscaling.engine_relocation import EngineReadiness, EngineRelocation, fleet_of
-from flowmesh_core.autoscaling.objective import value_of_time, workers_for_rates
+from flowmesh_core.autoscaling.objective import PlacedDemand, value_of_time
 from flowmesh_core.autoscaling.pool_model import MemoryPacking, PoolView, TemplateWorker
 from flowmesh_core.autoscaling.settings import DEMAND_GAP_MIN_S, UNABLE_UTILITY
 from flowmesh_core.fleet.demand import ARRIVAL_WINDOW_S, SignatureDemand
@@ -29,8 +29,9 @@ class PreferredPools:
     Attributes:
         found: signature → an idle worker of its preferred pool.
         packings: pool → how the instances that prefer it are packed on workers.
-        steady: pool → workers that pay at the rates of the last ten minutes; 0 if no worker is
-            worth keeping, or if every signature's next arrival is overdue.
+        active: pool → its engines in demand, at the rates of the last ten minutes; none if no
+            worker is worth keeping, or if every signature's next arrival is overdue.
+        able_of: signature → pool → an idle worker of that pool.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class PreferredPools:
         by_size = sorted(
             warm, key=lambda one: (-one.info.requirement.memory_mib, one.info.signature)
         )
-        able_of: dict[Digest, Able] = {
+        self.able_of = able_of = {
             one.info.signature: {e.pool.name: e for e in able(one)} for one in by_size
         }
         recent = [
@@ -78,14 +79,14 @@ class PreferredPools:
             self.found[one.info.signature] = templates[name]
             needed = one.since_s <= 0.0
             self.packings[name].take(mib, _worth(one, templates[name]), needed=needed)
-        self.steady = {pool.name: self._steady(pool, recent) for pool in pools}
+        self.active = {pool.name: self._active(pool, recent) for pool in pools}
 
-    def _steady(self, pool: PoolView, recent: Sequence[SignatureDemand]) -> int:
+    def _active(self, pool: PoolView, recent: Sequence[SignatureDemand]) -> list[PlacedDemand]:
         placed = [(one, self.found[one.info.signature]) for one in recent if one.per_s > 0.0]
         engines = [(one, empty) for one, empty in placed if empty.pool is pool]
         goes_on = any(one.since_s < one.gap_s for one, _ in engines)
         is_kept = self.packings[pool.name].retained > 0
-        return workers_for_rates(pool, engines) if goes_on and is_kept else 0
+        return engines if goes_on and is_kept else []
 
     def used_pool(self, able: Sequence[PoolView]) -> PoolView | None:
         """Returns a pool that needs workers in any case, for work without a model; None if none."""

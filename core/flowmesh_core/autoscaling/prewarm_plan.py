@@ -1,7 +1,8 @@
 """The prewarm plan: divides the engines of a preferred pool among its workers."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 
 from flowmesh_core.fleet.demand import SignatureDemand
 from flowmesh_core.fleet.snapshot import WorkerView
@@ -9,7 +10,10 @@ from flowmesh_core.units import Digest
 
 
 def prewarm_plan(
-    workers: Sequence[WorkerView], warm: Sequence[SignatureDemand], preferred: Mapping[Digest, str]
+    workers: Sequence[WorkerView],
+    warm: Sequence[SignatureDemand],
+    preferred: Mapping[Digest, str],
+    overflow: Mapping[Digest, Collection[str]] = MappingProxyType({}),
 ) -> dict[str, tuple[Digest, ...]]:
     """Returns worker → signatures that it should prewarm, the most frequent ones first.
 
@@ -18,13 +22,15 @@ def prewarm_plan(
     fits on no worker, or if a service has its instance loaded in that pool. A worker that takes no
     new work gets no signatures.
 
-    Idle workers of the pool load additional instances, at no extra cost: one for each action that
-    shares an instance, and one for each step of a running workflow that will need one.
+    Idle workers of the pool and of its overflow pools load additional instances, at no extra cost:
+    one for each action that shares an instance, and one for each step of a running workflow that
+    will need one.
 
     Args:
         workers: the connected workers.
         warm: signatures in demand.
         preferred: signature → pool (``backlog.CapacitySignal.preferred``).
+        overflow: signature → further pools (``backlog.CapacitySignal.overflow``).
     """
     able = [w for w in workers if not w.draining]
     found: dict[str, list[Digest]] = {w.name: [] for w in able}
@@ -44,7 +50,8 @@ def prewarm_plan(
             *_, name = max(fitting)
             free_mib[name] -= mib
             found[name].append(signature)
-    _add_instances(found, free_mib, able, warm, preferred)
+    pools = {s: {pool, *overflow.get(s, ())} for s, pool in preferred.items()}
+    _add_instances(found, free_mib, able, warm, pools)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}
 
 
@@ -53,7 +60,7 @@ def _add_instances(
     free_mib: Mapping[str, int],
     workers: Sequence[WorkerView],
     warm: Sequence[SignatureDemand],
-    preferred: Mapping[Digest, str],
+    pools: Mapping[Digest, Collection[str]],
 ) -> None:
     """Adds more instances to the plans of idle workers.
 
@@ -61,7 +68,7 @@ def _add_instances(
     missing: a plan that changed with every action would cancel the fetches that it has begun.
     """
     mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
-    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in preferred}
+    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in pools}
     lacking = _instances_lacking(workers, foreseen)
     if not lacking:
         return
@@ -72,8 +79,8 @@ def _add_instances(
         free = free_mib[worker.name]
         free -= sum(mib.get(s, 0) for s in here.difference(found[worker.name]))
         for signature in sorted(lacking):
-            is_preferred = preferred[signature] == worker.shape.pool
-            if is_preferred and signature not in here and mib[signature] <= free:
+            is_allowed = worker.shape.pool in pools[signature]
+            if is_allowed and signature not in here and mib[signature] <= free:
                 found[worker.name].append(signature)
                 free -= mib[signature]
                 lacking[signature] -= 1

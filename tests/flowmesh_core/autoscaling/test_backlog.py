@@ -390,6 +390,17 @@ def test_workers_are_added_while_they_save_more_waiting_than_they_cost():
     assert replace(work, waiting_nanousd_per_hour=1e12).workers_that_pay(growing, 3) == 3
 
 
+def test_workers_first_keep_up_with_what_arrives():
+    growing = pool("p", price_nanousd_per_hour=10**9, start_s=10.0)
+    work = Backlog(ready_s=100.0, waiting_nanousd_per_hour=1e9)
+    found = [
+        replace(work, arriving=arriving).workers_that_pay(growing, 20)
+        for arriving in (0.0, 0.5, 2.0, 2.9, 7.5, 50.0)
+    ]
+    assert found == [1, 2, 3, 4, 9, 20]
+    assert Backlog(arriving=5.0).workers_that_pay(growing, 20) == 0, "nothing waits"
+
+
 def test_a_rarely_used_engine_is_kept_loaded_where_memory_is_cheap():
     fast = {"device_class": "nvidia-h100", "memory_mib": 80_000}
     roomy = {"device_class": "nvidia-4090", "memory_mib": 48_000}

@@ -36,7 +36,8 @@ class ShippedSignal:
                 sizes[pool.name] = WantedSize(size.workers, size.needed)
         prewarmed = {pool.name for pool in pools if pool.prewarms}
         workers = [w for w in seen.workers if w.shape.pool in prewarmed]
-        return SignalDecision(sizes, prewarm_plan(workers, demand, found.preferred))
+        plan = prewarm_plan(workers, demand, found.preferred, found.overflow)
+        return SignalDecision(sizes, plan)
 
     def _sizer(self, pool: ScaledPool) -> PoolSizer:
         new = PoolSizer(target_s=pool.target_s, stabilization_s=pool.keep_alive_s)
