@@ -311,6 +311,7 @@ def test_the_minimum_size_is_retained_without_any_work() -> None:
     ("backlog", "reason"),
     [
         (Backlog(steady=2), "2 workers pay at the rate at which work arrives"),
+        (Backlog(steady=1, overflow=1), "2 workers, 1 of them to help a pool that is full"),
         (Backlog(serving=2, steady=2), "replicas of services need 2 workers"),
         (Backlog(for_open_steps=2, steady=1), "2 workers keep the engines in demand prewarmed"),
     ],

@@ -26,7 +26,7 @@ from flowmesh_core.autoscaling.objective import (
     workers_for_rates,
     workers_that_pay,
 )
-from flowmesh_core.autoscaling.overflow import overflow_workers
+from flowmesh_core.autoscaling.overflow import HelpingPool, UnfinishedWork, overflow_workers
 from flowmesh_core.autoscaling.pool_model import PoolView, TemplateWorker
 from flowmesh_core.autoscaling.preferred_pools import PreferredPools
 from flowmesh_core.costmodel import CostKey, CostModel
@@ -58,8 +58,6 @@ class Backlog:
             instances.
         start_s: seconds until one more worker has loaded the instances that these actions need.
         waiting_nanousd_per_hour: the value of time of the runs that wait for the pool's work.
-        delayed_nanousd_per_hour: the part of it that is due to actions that share a worker, or wait
-            for one, and could use more workers: namespaces at their limit on workers cannot.
         actions: ready actions assigned to the pool.
         elsewhere: actions that run in another pool although their engine prefers this one.
         busy: workers that have work or replicas of services; the pool never shrinks below them.
@@ -68,8 +66,8 @@ class Backlog:
             worker's price.
         warm: workers to keep for instances in demand: either the instances are worth it, or they
             move to another pool and are not ready there yet. No worker is started for them.
-        steady: workers that pay at the rates of the last ten minutes, in this pool or for another
-            one that is at its maximum.
+        steady: workers that pay at the rates of the last ten minutes.
+        overflow: further workers that help another pool, which is at its maximum.
         arriving: worker-seconds of work that arrive in a second, at the same rates.
         serving: workers that have replicas of services, plus those needed for replicas that are
             not placed yet.
@@ -86,7 +84,6 @@ class Backlog:
     ready_s: float = 0.0
     start_s: float = 0.0
     waiting_nanousd_per_hour: float = 0.0
-    delayed_nanousd_per_hour: float = 0.0
     actions: int = 0
     elsewhere: int = 0
     busy: int = 0
@@ -94,6 +91,7 @@ class Backlog:
     for_open_steps: int = 0
     warm: int = 0
     steady: int = 0
+    overflow: int = 0
     arriving: float = 0.0
     substitutable: bool = False
     serving: int = 0
@@ -131,8 +129,8 @@ class CapacitySignal:
     Attributes:
         backlogs: by pool.
         preferred: signature in demand → its preferred pool.
-        overflow: signature in demand → the pools that have workers for it because its preferred
-            pool is at its maximum.
+        overflow: signature in demand → the pools that should have workers for it because its
+            preferred pool is at its maximum.
     """
 
     backlogs: dict[str, Backlog]
@@ -181,6 +179,7 @@ class _CapacitySignal:
         self._pools = pools
         self._warm = {one.info.signature: one for one in warm}
         self._found = {pool.name: Backlog() for pool in pools}
+        self._unfinished = defaultdict[tuple[str, Digest], UnfinishedWork](UnfinishedWork)
         self._bounded_s = defaultdict[str, dict[str, float]](dict)
         self._elsewhere: dict[str, str] = {}
         self._staffed = {w.shape.pool for w in snapshot.workers if not w.draining}
@@ -224,26 +223,33 @@ class _CapacitySignal:
         return CapacitySignal(self._found, preferred, overflow)
 
     def _count_overflow(self) -> dict[Digest, set[str]]:
-        """Counts the workers that other pools add where the preferred one is at its maximum.
-
-        Returns the other pools by signature.
-        """
+        """Counts the workers that help pools at their maximum; returns their pools by signature."""
         overflow = defaultdict[Digest, set[str]](set)
         able_of = self._preferred_pools.able_of
         for pool in self._pools:
             engines, known = self._preferred_pools.active[pool.name], self._found[pool.name]
-            if not engines or not 0 < pool.most < known.workers_that_pay(pool, pool.most + 1):
+            if not engines or self._takes_more(pool) or not pool.most:
                 continue
-            added = overflow_workers(
-                pool, engines, able_of, known.seconds, known.delayed_nanousd_per_hour
-            )
+            signatures = [one.info.signature for one, _ in engines]
+            unfinished = {s: self._unfinished[pool.name, s] for s in signatures}
+            helping = {p.name: self._helping(p, signatures) for p in self._pools if p is not pool}
+            added = overflow_workers(pool, engines, able_of, known.seconds, unfinished, helping)
             for name, workers in added.items():
                 other = self._found[name]
-                self._found[name] = replace(other, steady=other.steady + workers)
-            for one, _ in engines:
-                signature = one.info.signature
+                self._found[name] = replace(other, overflow=other.overflow + workers)
+            for signature in signatures:
                 overflow[signature] |= added.keys() & able_of[signature].keys()
         return overflow
+
+    def _helping(self, pool: PoolView, signatures: Collection[Digest]) -> HelpingPool:
+        """Returns what a pool can do for another one with these engines."""
+        known = self._found[pool.name]
+        helpers = sum(
+            worker.shape.pool == pool.name
+            and any(s in worker.instances and worker.instances[s].assigned for s in signatures)
+            for worker in self._snapshot.workers
+        )
+        return HelpingPool(max(0, pool.most - known.steady - known.overflow), helpers)
 
     def _template_workers(self, one: SignatureDemand) -> list[TemplateWorker]:
         """The idle workers that could prewarm a signature, one per pool."""
@@ -278,10 +284,10 @@ class _CapacitySignal:
 
     def _count_running(self) -> None:
         uses = self._snapshot.worker_uses.values()
-        at_bound = {name for use in uses if len(use.workers) >= use.most for name in use.workers}
+        bounded = frozenset[str]().union(*(use.workers for use in uses))
         for worker in self._snapshot.workers:
             name = worker.shape.pool
-            stays_s, busy, waiting, actions = 0.0, worker.replicas > 0, 0.0, 0
+            stays_s, busy, waiting = 0.0, worker.replicas > 0, 0.0
             for instance in worker.instances.values():
                 if not instance.assigned:
                     continue
@@ -289,27 +295,25 @@ class _CapacitySignal:
                 reserved = name in self._snapshot.reserved_pools
                 pool, more_s = (None, 0.0) if reserved else self._counts_at(instance)
                 value = self._value(instance.signature) * instance.assigned
+                if worker.name not in bounded:
+                    counts_at = pool.name if pool is not None else name
+                    self._unfinished[counts_at, instance.signature].add(instance.assigned, value)
                 if pool is None or pool.name == name:
                     # More workers do not end a load sooner, so its remaining time is left out.
                     stays_s = max(stays_s, instance.remaining_s - instance.load_remaining_s)
                     waiting += value
-                    actions += instance.assigned
                 else:
                     preferred = self._found[pool.name]
-                    delayed = 0.0 if worker.name in at_bound else value * _shared(instance.assigned)
                     self._found[pool.name] = replace(
                         preferred,
-                        delayed_nanousd_per_hour=preferred.delayed_nanousd_per_hour + delayed,
                         ready_s=preferred.ready_s + more_s,
                         elsewhere=preferred.elsewhere + instance.assigned,
                         waiting_nanousd_per_hour=preferred.waiting_nanousd_per_hour + value,
                     )
             stays_s = min(stays_s, self._most_s.get(name, stays_s))
-            delayed = 0.0 if worker.name in at_bound else waiting * _shared(actions)
             known = self._found[name]
             self._found[name] = replace(
                 known,
-                delayed_nanousd_per_hour=known.delayed_nanousd_per_hour + delayed,
                 running_s=known.running_s + stays_s,
                 busy=known.busy + busy,
                 waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + waiting,
@@ -363,13 +367,13 @@ class _CapacitySignal:
                     self._elsewhere.update(dict.fromkeys(group.bounded_tenants, name))
                 known = _with_group(known, self._snapshot, group, chosen)
                 value = self._value(signature, group.weights) * group.count
+                if not group.bounded_tenants and kind[1:] == (0, frozenset()):
+                    self._unfinished[name, signature].add(group.count, value)
                 self._found[name] = replace(
                     known,
                     occupied=max(known.occupied, self._occupied(name, group.info)),
                     start_s=max(known.start_s, chosen.pool.start_s + chosen.load_s),
                     waiting_nanousd_per_hour=known.waiting_nanousd_per_hour + value,
-                    delayed_nanousd_per_hour=known.delayed_nanousd_per_hour
-                    + (0.0 if group.bounded_tenants else value),
                 )
                 if name not in self._staffed:
                     self._keep_requests(able)
@@ -523,11 +527,6 @@ class _CapacitySignal:
         known = self._found[pool.name]
         wanted = known.workers_that_pay(pool, min(pool.most, known.usable) + 1)
         return 0 < pool.most >= wanted
-
-
-def _shared(actions: int) -> float:
-    """Returns the share of the actions on a worker beyond the one that it could run alone."""
-    return 1.0 - 1.0 / actions if actions else 0.0
 
 
 def _startable(

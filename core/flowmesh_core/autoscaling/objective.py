@@ -97,8 +97,8 @@ def workers_that_pay(
     """Returns how many workers save more waiting than they cost.
 
     Another worker speeds up the work that is left once it has started. It also costs its price
-    while it starts and while it stays idle at the end. Workers first keep up with the work that
-    arrives; only the others make the work that waits less.
+    while it starts and while it stays idle at the end. Workers that arriving work keeps busy do not
+    shorten the queue, so there is at least one more than those, whatever it costs.
 
     Args:
         price_nanousd_per_hour: the price of a worker.

@@ -64,6 +64,8 @@ class PoolSizer:
         if backlog.unbounded is not None:
             others = max(self._wanted(pool, backlog.unbounded), backlog.busy)
             wanted = min(wanted, others + sum(backlog.bounded.values()))
+        if backlog.overflow:
+            wanted = max(wanted, backlog.steady + backlog.overflow)
         wanted += backlog.occupied
         wanted = max(wanted, current if backlog.substitutable else 0)
         wanted = max(pool.minimum, min(pool.maximum, wanted))

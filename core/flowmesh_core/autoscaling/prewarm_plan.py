@@ -50,8 +50,7 @@ def prewarm_plan(
             *_, name = max(fitting)
             free_mib[name] -= mib
             found[name].append(signature)
-    pools = {s: {pool, *overflow.get(s, ())} for s, pool in preferred.items()}
-    _add_instances(found, free_mib, able, warm, pools)
+    _add_instances(found, free_mib, able, warm, preferred, overflow)
     return {name: tuple(signatures) for name, signatures in found.items() if signatures}
 
 
@@ -60,19 +59,23 @@ def _add_instances(
     free_mib: Mapping[str, int],
     workers: Sequence[WorkerView],
     warm: Sequence[SignatureDemand],
-    pools: Mapping[Digest, Collection[str]],
+    preferred: Mapping[Digest, str],
+    overflow: Mapping[Digest, Collection[str]],
 ) -> None:
     """Adds more instances to the plans of idle workers.
 
-    Workers and signatures are taken in the order of their names, not by how many instances are
-    missing: a plan that changed with every action would cancel the fetches that it has begun.
+    Workers of preferred pools come first. Within them and the others, workers and signatures are
+    taken in the order of their names, not by how many instances are missing: a plan that changed
+    with every action would cancel the fetches that it has begun.
     """
     mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
-    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in pools}
+    foreseen = {one.info.signature: one.foreseen for one in warm if one.info.signature in preferred}
+    pools = {s: {pool, *overflow.get(s, ())} for s, pool in preferred.items()}
+    first = set(preferred.values())
     lacking = _instances_lacking(workers, foreseen)
     if not lacking:
         return
-    for worker in workers:
+    for worker in sorted(workers, key=lambda w: w.shape.pool not in first):
         if worker.replicas or any(i.assigned for i in worker.instances.values()):
             continue
         here = {*found[worker.name], *worker.instances}

@@ -249,6 +249,8 @@ class PoolScaler:
                 return f"replicas of services need {wanted} workers"
             if backlog.for_open_steps >= wanted:
                 return f"{wanted} workers keep the engines in demand prewarmed"
+            if backlog.overflow:
+                return f"{wanted} workers, {backlog.overflow} of them to help a pool that is full"
             if backlog.steady >= wanted:
                 return f"{wanted} workers pay at the rate at which work arrives"
             return f"the pool has at least {wanted} workers"
