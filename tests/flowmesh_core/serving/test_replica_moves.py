@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.flowmesh_core.placement.builders import signature
 from tests.flowmesh_core.serving.serving_world import (
@@ -353,6 +353,12 @@ WORKER = st.tuples(st.sampled_from([SLOW, FAST]), st.integers(1, 9), st.integers
     st.lists(WORKER, min_size=1, max_size=3),
     st.lists(WORKER, max_size=3),
     st.integers(0, 1 << 30),
+)
+@example(
+    services=[(0.0, 5.0, 5.0, 2, 0, 500), (7.0, 5.0, 7.0, 2, 0, 500)],
+    workers=[(SLOW, 1, 1000)],
+    later=[(SLOW, 1, 1000), (FAST, 2, 1000)],
+    seed=0,
 )
 def test_with_a_steady_demand_moves_end_and_none_goes_below_the_floor(
     services: list[tuple[float, float, float, int, int, int]],
