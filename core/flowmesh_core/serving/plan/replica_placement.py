@@ -196,7 +196,7 @@ class _Planner:
         elif not new or any(replica_id in self._fleet.failed for replica_id in move.coming):
             running.pop(new, None)
             self._moves.end(group.service, move.failures + 1)
-        elif self._is_ready(move.coming) and self._are_loaded(running, old):
+        elif self._others_are_loaded(running, old):
             del running[old]
             self._moves.end(group.service, 0)
         else:
@@ -204,16 +204,13 @@ class _Planner:
             return new
         return ""
 
-    def _is_ready(self, ids: Iterable[str]) -> bool:
-        return all(replica_id in self._fleet.ready for replica_id in ids)
+    def _others_are_loaded(self, running: Mapping[str, tuple[str, ...]], leaving: str) -> bool:
+        """Whether all replicas are ready but those that leave a worker, and those that failed.
 
-    def _are_loaded(self, running: Mapping[str, tuple[str, ...]], leaving: str) -> bool:
-        """Whether no other replica still loads than those that leave a worker.
-
-        Else a service would have fewer ready replicas for a while than before.
+        If one still loaded, the service would have fewer ready replicas for a while than before.
         """
-        others = [i for name, ids in running.items() if name != leaving for i in ids]
-        return self._is_ready(i for i in others if i not in self._fleet.failed)
+        others = {i for name, ids in running.items() if name != leaving for i in ids}
+        return others.difference(self._fleet.failed) <= set(self._fleet.ready)
 
     def _keep_moved(self, group: ReplicaGroup, added: str) -> None:
         """Keeps the replicas that a move has added beside those that leave, while these stay."""
