@@ -123,7 +123,7 @@ def test_a_page_is_written_from_results_and_lists_missing_ones(
             campaign.path(cell, seed).write_text(json.dumps(figures))
     assert write(page, Results(campaign, found), plan) == []
     text = page.read_text()
-    assert "not simulated" not in text
+    assert "| not simulated" not in text
     assert "2 seeds." in text
     assert {p.name for p in (tmp_path / "pictures").iterdir()} >= {"evaluation-fig5.png"}
     again = page.read_text()
