@@ -13,7 +13,7 @@ caller's ``EngineRelocation`` does.
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf
+from math import ceil, fsum, inf
 from types import MappingProxyType
 
 import msgspec
@@ -263,23 +263,24 @@ class _CapacitySignal:
         return sum(not self._preferred_pools.found.keys().isdisjoint(w.instances) for w in workers)
 
     def _open_of(self, warm: Sequence[SignatureDemand]) -> dict[str, EngineReadiness]:
-        """Returns pool → the share of some signatures' memory that its workers have open."""
-        mib = {one.info.signature: one.info.requirement.memory_mib for one in warm}
+        """Returns pool → the share of the arriving actions whose engines its workers have open."""
+        per_s = {one.info.signature: one.per_s for one in warm}
         every, ready = defaultdict[str, set[Digest]](set), defaultdict[str, set[Digest]](set)
         for worker in self._snapshot.workers:
             if not worker.draining:
-                open_here = worker.instances.keys() & mib.keys()
+                open_here = worker.instances.keys() & per_s.keys()
                 every[worker.shape.pool] |= open_here
                 loaded = {s for s in open_here if worker.instances[s].load_remaining_s <= 0.0}
                 ready[worker.shape.pool] |= loaded
-        whole = max(1, sum(mib.values()))
+        # Exact sums, so that a pool with all engines has a share of exactly 1 in any order.
+        whole = fsum(per_s.values())
         return {
             pool.name: EngineReadiness(
-                sum(mib[s] for s in every[pool.name]) / whole,
-                sum(mib[s] for s in ready[pool.name]) / whole,
+                fsum(per_s[s] for s in every[pool.name]) / whole,
+                fsum(per_s[s] for s in ready[pool.name]) / whole,
             )
             for pool in self._pools
-            if mib
+            if whole
         }
 
     def _count_running(self) -> None:

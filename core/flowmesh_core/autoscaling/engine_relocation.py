@@ -81,7 +81,7 @@ def fleet_of(
 
 @dataclass(frozen=True, slots=True)
 class EngineReadiness:
-    """How many of the engines in demand a pool has open, as shares of their memory.
+    """The share of the arriving actions that find their engines in a pool, at the recent rates.
 
     Attributes:
         any: engines that are open or loading.
@@ -100,11 +100,14 @@ class EngineRelocation:
 
     The engines in demand move together, through these states::
 
-        unsettled ── a pool has half of them open ──► settled in P
+        unsettled ── half of the arriving actions find an engine in P ──► settled in P
         settled in P ── Q would have saved what moving there costs ──► moving to Q
         moving to Q ── all ready in Q, or half after restart_s ──► settled in Q, P is given up
         moving to Q ── under half after 2 x restart_s ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
+
+    What Q would have saved adds up only while P serves half of the actions. While its engines load,
+    few actions arrive at them, so a slow pool looks good enough.
 
     P retains its workers (``leaving``) until Q has the engines. If P were given up at once, the
     signatures in demand would have no engines until Q has loaded them
@@ -149,7 +152,8 @@ class EngineRelocation:
         if not open_:
             self._moved_s = now_s if self.leaving else self._moved_s
         elif fleets:
-            target = self._better(fleets, passed_s)
+            is_ready = open_.get(self.first or "", NOTHING).ready >= SETTLED_SHARE
+            target = self._better(fleets, passed_s) if is_ready else ""
             if target:
                 self._move(target, now_s)
             self._end_move(open_, fleets, now_s)

@@ -246,11 +246,10 @@ def test_the_number_stays_within_bounds_and_never_below_the_busy_workers(backlog
 EVEN = UtilityWeights()
 
 
-def asked(info, *, gap_s=100.0, since_s=10.0, weights=EVEN, tokens=10_000.0):
+def asked(info, *, gap_s=100.0, since_s=10.0, weights=EVEN, tokens=10_000.0, per_s=0.0):
     size = sum(size for _, size in info.components)
-    return SignatureDemand(
-        info, gap_s, since_s, WorkSize(tokens_out=tokens, component_bytes=size), weights
-    )
+    work = WorkSize(tokens_out=tokens, component_bytes=size)
+    return SignatureDemand(info, gap_s, since_s, work, weights, per_s)
 
 
 def model_of(name, gigabytes):
@@ -445,10 +444,10 @@ def test_work_outside_its_preferred_pool_counts_in_the_preferred_pool_unless_it_
 
 def test_a_loaded_engine_keeps_its_preferred_pool_against_a_slightly_better_one():
     pools = [pool("a"), pool("b")]
-    info = LLM
-    assert backlog_of(snapshot([], [], []), CostModel(), pools, [asked(info)])["a"].warm == 1
-    hot = worker("w", lane(info), pool="b")
-    assert backlog_of(snapshot([hot], [], []), CostModel(), pools, [asked(info)])["b"].warm == 1
+    warm = [asked(LLM, per_s=0.01)]
+    assert backlog_of(snapshot([], [], []), CostModel(), pools, warm)["a"].warm == 1
+    hot = worker("w", lane(LLM), pool="b")
+    assert backlog_of(snapshot([hot], [], []), CostModel(), pools, warm)["b"].warm == 1
 
 
 def test_a_long_action_requires_no_further_worker():

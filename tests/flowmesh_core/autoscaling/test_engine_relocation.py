@@ -120,6 +120,15 @@ def test_of_several_pools_the_one_that_would_have_saved_most_is_chosen():
     assert there.after(300.0) == "middle"
 
 
+def test_nothing_that_another_pool_would_save_counts_while_the_engines_load():
+    """Actions wait for them, so their rates are low and a slow pool looks good enough."""
+    there = demand(open_={"fast": 0.49}, opening={"fast": 0.51})
+    assert there.after(10 * PAYS_S) == "fast"
+    there.open_, there.opening = {"fast": SETTLED_SHARE}, {}
+    assert there.after(PAYS_S) == "fast"
+    assert there.after(10.0) == "cheap"
+
+
 def test_a_time_in_which_the_other_pool_would_be_worse_counts_against_it():
     there = demand()
     there.after(PAYS_S - 20.0)
