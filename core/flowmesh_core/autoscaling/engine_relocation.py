@@ -106,8 +106,8 @@ class EngineRelocation:
         moving to Q ── under half after 2 x restart_s ──► settled where most are
         any ── P is removed, or can no longer hold them ──► settled elsewhere, or unsettled
 
-    What Q would have saved adds up only while P serves half of the actions. While its engines load,
-    few actions arrive at them, so a slow pool looks good enough.
+    What Q would have saved adds up only while P serves half of the actions (ADR 104). While its
+    engines load, few actions arrive at them, so a slow pool looks good enough.
 
     P retains its workers (``leaving``) until Q has the engines. If P were given up at once, the
     signatures in demand would have no engines until Q has loaded them
