@@ -4,17 +4,50 @@
 taken only here, so a cycle cannot over-commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from flowmesh_core.fleet.ready import SEQUENCES_AT_ONCE
 from flowmesh_core.fleet.snapshot import InstanceView, Requirement, SignatureInfo, WorkerView
 from flowmesh_core.units import Digest
 
 RUN, AHEAD, WAIT = 0, 1, 2
-"""Tiers of an instance's slots. An action in tier ``RUN`` runs at once, one in ``AHEAD`` is queued
-at the worker, and one in ``WAIT`` is not placed but waits for the instance. Each tier beyond
-``WAIT`` waits for one more filling of the instance. Those tiers serve only for predictions; nothing
-is placed in them."""
+"""Tiers of an instance's slots. An action in tier ``RUN`` runs at once. One in ``AHEAD`` is placed
+too, but is queued at the worker, or runs beside more actions than the instance gets if they are
+spread evenly. One in ``WAIT`` is not placed and waits for the instance. Each tier beyond ``WAIT``
+waits for one more filling of the instance. Those tiers serve only for predictions; nothing is
+placed in them."""
+
+
+class EvenShares(NamedTuple):
+    """How many actions each instance of a signature has if the ready ones are spread evenly.
+
+    Attributes:
+        of_open: over the open instances.
+        of_new: over these and one on each worker that has the memory for it.
+    """
+
+    of_open: int
+    of_new: int
+
+
+def even_share(ready: int, assigned: Iterable[int], empty: int = 0) -> int:
+    """Returns how many actions the instances have that get any of the ready ones.
+
+    Args:
+        ready: the actions to spread, at least one.
+        assigned: the number of actions that each instance has; those with more than their share
+            get none.
+        empty: the number of further instances, which have none.
+    """
+    number, total = empty, ready
+    for count in sorted(assigned):
+        if total <= number * count:
+            break
+        number += 1
+        total += count
+    return -(-total // number) if number else total
 
 
 class InstanceCapacity:
@@ -22,6 +55,8 @@ class InstanceCapacity:
 
     Attributes:
         capacity: the number of actions that it may run at once.
+        even_share: the number of actions up to which its slots are in tier ``RUN``: at most
+            ``capacity``, and at least one more than it has on the snapshot.
         limit: the number of actions that it may have: twice the capacity, or less if memory or a
             deadline requires it.
         assigned: the number of actions that it has, including those placed in this cycle.
@@ -29,13 +64,23 @@ class InstanceCapacity:
         closed: whether it takes nothing more in this cycle.
     """
 
-    __slots__ = ("assigned", "capacity", "closed", "limit", "memory_mib", "view")
+    __slots__ = ("assigned", "capacity", "closed", "even_share", "limit", "memory_mib", "view")
 
     def __init__(
-        self, capacity: int, limit: int, memory_mib: int, view: InstanceView | None
+        self,
+        capacity: int,
+        limit: int,
+        memory_mib: int,
+        view: InstanceView | None,
+        shares: EvenShares | None = None,
     ) -> None:
         """Starts from the snapshot's view of the instance, or None if this cycle opens it."""
         self.capacity = capacity
+        self.even_share = capacity
+        if shares is not None:
+            # Every open instance may take one more, if it is worth as much as one with fewer.
+            share = max(shares.of_open, view.assigned + 1) if view else shares.of_new
+            self.even_share = min(capacity, share)
         self.limit = limit
         self.assigned = view.assigned if view else 0
         self.memory_mib = memory_mib
@@ -57,12 +102,14 @@ class WorkerCapacity:
             join it: if the worker were lost, both would be suspects, also the innocent one
             (ADR 18).
         code_tenant: the tenant whose user code a single-tenant worker runs; empty until it has one.
+        even_shares: of the signatures for which the cycle has looked for slots.
     """
 
     __slots__ = (
         "_watchers",
         "claimed_mib",
         "code_tenant",
+        "even_shares",
         "free_mib",
         "index",
         "instances",
@@ -71,8 +118,11 @@ class WorkerCapacity:
         "view",
     )
 
-    def __init__(self, index: int, view: WorkerView) -> None:
+    def __init__(
+        self, index: int, view: WorkerView, even_shares: Mapping[Digest, EvenShares]
+    ) -> None:
         self.index = index
+        self.even_shares = even_shares
         self.view = view
         self.free_mib = view.free_memory_mib
         self.instances: dict[Digest, InstanceCapacity] = {}
@@ -103,7 +153,8 @@ class WorkerCapacity:
                 return None
             capacity = instance_capacity(info, view, self.view.shape.device_class)
             limit = instance_limit(info.requirement, capacity, self.view.shape.device_class)
-            instance = InstanceCapacity(capacity, limit, view.freed_mib, view)
+            shares = self.even_shares.get(info.signature)
+            instance = InstanceCapacity(capacity, limit, view.freed_mib, view, shares)
             self.instances[info.signature] = instance
         return instance
 
@@ -122,7 +173,7 @@ class WorkerCapacity:
         if not count and _host_mib(instance, info, alone=alone) > self.unclaimed_mib():
             return None
         if count < instance.limit:
-            return RUN if count < instance.capacity else AHEAD
+            return RUN if count < instance.even_share else AHEAD
         return WAIT
 
     def runs(self, info: SignatureInfo) -> bool:
@@ -147,7 +198,8 @@ class WorkerCapacity:
         instance.assigned += 1
         instance.closed = instance.closed or alone
         self.suspected = self.suspected or alone or bool(info.suspects_of)
-        if alone or instance.assigned == instance.capacity or instance.assigned >= instance.limit:
+        full = instance.assigned >= instance.limit
+        if alone or full or instance.assigned == instance.even_share:
             self.changed()
 
     def watch(self, stale: list[int], number: int) -> None:
@@ -183,7 +235,8 @@ class WorkerCapacity:
         device_class = self.view.shape.device_class
         capacity = instance_capacity(info, None, device_class)
         limit = instance_limit(info.requirement, capacity, device_class)
-        return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None)
+        shares = self.even_shares.get(info.signature)
+        return InstanceCapacity(capacity, limit, info.requirement.memory_mib, None, shares)
 
     def idle(self) -> bool:
         """Whether the worker has no actions, neither on the snapshot nor placed in this cycle."""
@@ -225,6 +278,9 @@ def instance_limit(requirement: Requirement, capacity: int, device_class: str) -
     return capacity if bounded else 2 * capacity
 
 
-def open_accounts(workers: Sequence[WorkerView]) -> list[WorkerCapacity]:
+def open_accounts(
+    workers: Sequence[WorkerView],
+    even_shares: Mapping[Digest, EvenShares] = MappingProxyType({}),
+) -> list[WorkerCapacity]:
     """Returns the capacity of each worker, in the snapshot's order."""
-    return [WorkerCapacity(i, worker) for i, worker in enumerate(workers)]
+    return [WorkerCapacity(i, worker, even_shares) for i, worker in enumerate(workers)]

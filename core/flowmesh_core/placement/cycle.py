@@ -4,8 +4,10 @@
 groups of a cycle share.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.costmodel import CostKey, CostModel, Rate
@@ -13,10 +15,19 @@ from flowmesh_core.fleet.ready import ReadyAction
 from flowmesh_core.fleet.snapshot import Snapshot, Tier
 from flowmesh_core.fleet.worker_bounds import WorkerBounds
 from flowmesh_core.placement.action_groups import ActionGroup, is_urgent
-from flowmesh_core.placement.capacity import InstanceCapacity, WorkerCapacity, open_accounts
+from flowmesh_core.placement.capacity import (
+    EvenShares,
+    InstanceCapacity,
+    WorkerCapacity,
+    even_share,
+    open_accounts,
+)
 from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.input_locality import InputLocality
 from flowmesh_core.protocol.messages import WorkerShape
+
+if TYPE_CHECKING:
+    from flowmesh_core.units import Digest
 
 
 class SchedulingCycle:
@@ -41,7 +52,8 @@ class SchedulingCycle:
     def __init__(self, snapshot: Snapshot, model: CostModel) -> None:
         self.snapshot = snapshot
         self.model = model
-        self.accounts = open_accounts(snapshot.workers)
+        self._even_shares: dict[Digest, EvenShares] = {}
+        self.accounts = open_accounts(snapshot.workers, self._even_shares)
         self.holders = InputLocality(snapshot)
         self.shapes: list[WorkerShape] = []
         self.kinds: list[list[int]] = []
@@ -56,6 +68,10 @@ class SchedulingCycle:
         self.bounds = WorkerBounds(snapshot.worker_uses)
         self._free_calls = {tenant: calls.free for tenant, calls in snapshot.code_calls.items()}
         self._index()
+        self._free_mib = [
+            sorted(snapshot.workers[index].free_memory_mib for index in members)
+            for members in self.kinds
+        ]
         self._unmet: dict[tuple[str, int, frozenset[str]], tuple[RejectionCause | None, ...]] = {}
         self._rates: dict[tuple[object, ...], Rate] = {}
         self._loads: dict[tuple[object, ...], float] = {}
@@ -163,6 +179,31 @@ class SchedulingCycle:
             return self.load_s(group, member)
         size = group.work.component_bytes
         return self.model.wake_s(CostKey.of(info), view.shape.device_class, size)
+
+    def spread(self, group: ActionGroup) -> None:
+        """Computes the even shares of a group's signature, once a cycle.
+
+        Must be called before the signature's slots are looked at. Workers on which only some groups
+        may run count for all.
+        """
+        info = group.info
+        if info.signature in self._even_shares:
+            return
+        needed_mib = info.requirement.memory_mib
+        fitting = 0
+        for cause, free_mib in zip(self.unmet(group), self._free_mib, strict=True):
+            if cause is None:
+                fitting += len(free_mib) - bisect_left(free_mib, needed_mib)
+        assigned = []
+        for member in self.workers_with_instance.get(info.signature, ()):
+            view = self.snapshot.workers[member]
+            fitting -= view.free_memory_mib >= needed_mib
+            if not view.instances[info.signature].isolated:
+                assigned.append(view.instances[info.signature].assigned)
+        ready = self.ready_by_signature[info.signature]
+        self._even_shares[info.signature] = EvenShares(
+            even_share(ready, assigned), even_share(ready, assigned, max(0, fitting))
+        )
 
     def instance_for(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
         """Returns a worker's engine instance for a group, or None if it has none.

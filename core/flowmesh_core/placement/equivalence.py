@@ -59,6 +59,7 @@ def find_classes(tick: SchedulingCycle, group: ActionGroup) -> list[EquivalenceC
     host.
     """
     info = group.info
+    tick.spread(group)
     kinds = [kind for kind, cause in enumerate(tick.unmet(group)) if cause is None]
     excluded = excluded_workers(tick, group, kinds)
     accounts, busy = tick.accounts, tick.busy
@@ -138,7 +139,7 @@ def _open(
         0.0,
         view.remaining_s,
         tick.crowded[member][0 if instance.assigned else 1],
-        tick.rate(group, shape.device_class, _batch(tick, group, instance)),
+        tick.rate(group, shape.device_class, _batch(group, instance)),
         shape.price_nanousd_per_hour,
         near_bytes,
         bool(shape.spot),
@@ -156,7 +157,7 @@ def _cold(tick: SchedulingCycle, group: ActionGroup, member: int) -> Equivalence
         return None
     opened = account.instance(info)  # opened by this cycle
     instance = opened if opened is not None else account.new_instance(info)
-    batch = _batch(tick, group, instance)
+    batch = _batch(group, instance)
     load_s = tick.open_s(group, member)
     return EquivalenceClass(
         [member],
@@ -186,9 +187,9 @@ def _reload_s(tick: SchedulingCycle, group: ActionGroup, member: int) -> float:
     return tick.load_s(group, member) if tick.accounts[member].view.shape.spot else 0.0
 
 
-def _batch(tick: SchedulingCycle, group: ActionGroup, instance: InstanceCapacity) -> float:
+def _batch(group: ActionGroup, instance: InstanceCapacity) -> float:
     """Returns the number of actions expected in an instance at once, including one of the group."""
     if group.isolate:
         return 1.0
-    sharing = instance.assigned + tick.ready_by_signature[group.info.signature]
+    sharing = max(instance.assigned + 1, instance.even_share)
     return float(sharing if sharing < instance.capacity else instance.capacity)

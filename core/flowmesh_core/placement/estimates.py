@@ -10,7 +10,7 @@ from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN
 from flowmesh_core.placement.equivalence import NANO_HOUR_S, EquivalenceClass
 from flowmesh_core.placement.interruptions import expected_loss_s
-from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR
+from flowmesh_core.placement.settings import FAIR_SHARE_PRICE_NANOUSD_PER_HOUR, LOCALITY_SHARE
 from flowmesh_core.placement.utility import LEAST_FINISH_S, Estimate, UtilityScale, sunk_share
 
 
@@ -50,7 +50,7 @@ class Estimates:
 
     def utilities(self, weights: UtilityWeights) -> list[float]:
         """Returns U of each class's next slot, bit for bit as :class:`UtilityScale` computes it."""
-        alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma
+        alpha, beta, gamma = weights.alpha, weights.beta, weights.gamma * LOCALITY_SHARE
         share = sunk_share(weights)
         return [
             alpha * throughput - beta * (cost * share if sunk else cost) + gamma * locality

@@ -271,5 +271,5 @@ def _free_slots(instance: InstanceCapacity, tier: int) -> int:
     """Returns how many slots of a tier were free in an instance on the snapshot."""
     count = instance.view.assigned if instance.view else 0
     if tier == RUN:
-        return max(0, min(instance.capacity, instance.limit) - count)
-    return max(0, instance.limit - max(count, instance.capacity))
+        return max(0, min(instance.even_share, instance.limit) - count)
+    return max(0, instance.limit - max(count, instance.even_share))

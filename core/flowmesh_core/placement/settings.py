@@ -33,3 +33,7 @@ INTERRUPTIONS_PER_HOUR = 0.1
 from a few percent a month to several a day, by kind of machine and region (ADR 73)."""
 SUNK_COST_SHARE = 0.1
 """The share of the cost that counts on a worker that is paid for anyway. Tuned (ADR 87)."""
+LOCALITY_SHARE = 0.5
+"""The share of locality that counts. The predicted finish already contains the seconds to load and
+to fetch; in full, locality kept actions on crowded instances beside idle workers. Tuned (ADR 105).
+"""

@@ -1,4 +1,4 @@
-"""U(action, worker) = alpha * throughput - beta * cost + gamma * locality.
+"""U(action, worker) = alpha * throughput - beta * cost + gamma * LOCALITY_SHARE * locality.
 
 Each term is in [0, 1], scaled over the action's feasible workers: those that could take it now, and
 those whose instance it could wait for. Other workers are left out, so they cannot change the
@@ -14,7 +14,7 @@ from flowmesh_api.v1.why import UtilityTerms
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.graph.plan import UtilityWeights
 from flowmesh_core.placement.capacity import RUN, WAIT
-from flowmesh_core.placement.settings import SUNK_COST_SHARE
+from flowmesh_core.placement.settings import LOCALITY_SHARE, SUNK_COST_SHARE
 
 NEARNESS: dict[Tier, float] = {
     Tier.DEVICE: 1.0,
@@ -156,7 +156,7 @@ class UtilityScale(msgspec.Struct, frozen=True, gc=False):
         return (
             w.alpha * self.throughput(prospect, tier)
             - w.beta * self.cost(prospect)
-            + w.gamma * prospect.locality_at(tier)
+            + w.gamma * LOCALITY_SHARE * prospect.locality_at(tier)
         )
 
     def terms(self, prospect: Estimate, tier: int) -> UtilityTerms:

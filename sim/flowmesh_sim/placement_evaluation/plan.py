@@ -1,6 +1,7 @@
 """Lists the simulations: the reference set by load, scaling, and the paper's Figure 5."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from flowmesh_sim.models.download_rates import UNLIMITED
@@ -8,11 +9,13 @@ from flowmesh_sim.paper.plan import Cell, read_plan
 from flowmesh_sim.placement_evaluation.loads import FLEET, EvaluationLoad, Json
 from flowmesh_sim.placement_evaluation.reference_set import (
     CONTROL,
+    ORDERS,
     Member,
     cell_of,
     other_orders,
     shipped_member,
 )
+from flowmesh_sim.policies.baselines import BASELINES, with_baseline
 
 SIZES = (8, 24, 48)
 SCALED = ("a-64", "b-64", "a-64-heavy", "b-64-heavy")
@@ -50,13 +53,16 @@ def scaling_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:
     """Yields the shipped policy on fixed fleets of H100s of several sizes.
 
     ``strong``: the same load on each; ``warm``: the same on the largest, with weights on the disks;
-    ``weak``: workflows and slices in proportion to the workers, with weights on the disks.
+    ``weak``: workflows and slices in proportion to the workers, with weights on the disks;
+    ``orders``: as ``strong`` on the largest, with simple orders of actions.
     """
     loads = read_plan()["loads"]
     for name in SCALED:
         for workers in SIZES:
             yield _scaled("strong", name, loads[name], workers, seeds)
         yield _scaled("warm", name, loads[name], SIZES[-1], seeds, facts=UNLIMITED)
+        for order in ORDERS:
+            yield _ordered(_scaled("orders", name, loads[name], SIZES[-1], seeds), order)
     for name in WEAK:
         for workers in (SIZES[0], SIZES[-1]):
             arrivals = {"kind": "closed", "concurrent": 8 * workers}
@@ -71,6 +77,13 @@ def _scaled(
     pool = {"name": "a-h100", "device": "h100", "workers": workers}
     document = {"name": "scaling", "pools": [pool], "load": [load], "control": CONTROL, **more}
     return Cell("scaling", "FlowMesh", name, workers, variant, document, seeds)
+
+
+def _ordered(cell: Cell, baseline: str) -> Cell:
+    """Returns a cell with another order of actions; its fleet and autoscaling stay."""
+    changed = with_baseline(cell.document, baseline, signal="shipped")
+    document = {**changed, "pools": cell.document["pools"]}
+    return replace(cell, system=BASELINES[baseline].title, document=document)
 
 
 def figure_5_cells(seeds: tuple[int, ...]) -> Iterator[Cell]:

@@ -10,7 +10,7 @@ from flowmesh_sim.paper.tables import table
 from flowmesh_sim.placement_evaluation.loads import EvaluationDraw, EvaluationLoad
 from flowmesh_sim.placement_evaluation.objective import FACTORS, OBJECTIVE
 from flowmesh_sim.placement_evaluation.plan import SCALED, SIZES
-from flowmesh_sim.placement_evaluation.reference_set import other_orders, small_set
+from flowmesh_sim.placement_evaluation.reference_set import ORDERS, other_orders, small_set
 from flowmesh_sim.placement_evaluation.results import (
     BySeed,
     Compared,
@@ -274,6 +274,22 @@ def _strong(results: PlacementResults, load: str) -> Spread:
     return ratio(most, least, "runs_per_min")
 
 
+def _with_order(name: str) -> Callable[[PlacementResults, str], Spread]:
+    """Compares a simple order's makespan on the largest fleet; above 1 FlowMesh's is shorter."""
+
+    def compared(results: PlacementResults, load: str) -> Spread:
+        others = results.of(
+            load,
+            BASELINES[name].title,
+            experiment="scaling",
+            size=SIZES[-1],
+            variant="orders",
+        )
+        return ratio(others, scaled(results, "strong", load, SIZES[-1]), "makespan_s")
+
+    return compared
+
+
 SCALING: dict[str, Callable[[PlacementResults, str], Spread]] = {
     **{f"{size} workers, workflows/min": _rate(size) for size in SIZES},
     "48 over 8": _strong,
@@ -284,6 +300,7 @@ SCALING: dict[str, Callable[[PlacementResults, str], Spread]] = {
         scaled(results, "warm", load, SIZES[-1])
     ),
     "weak scaling: a worker's rate, 48 over 8": weak_efficiency,
+    **{f"48: makespan with {BASELINES[name].title}": _with_order(name) for name in ORDERS},
 }
 """The columns of the table of scaling."""
 

@@ -72,8 +72,8 @@ def _places(found: Instance, tick: SchedulingCycle, group: ActionGroup, member: 
     signature = group.info.signature
     lane = account.instance(group.info) or account.new_instance(group.info)
     held = lane.assigned
-    found.slots[member, signature, RUN] = max(0, min(lane.capacity, lane.limit) - held)
-    found.slots[member, signature, AHEAD] = max(0, lane.limit - max(held, lane.capacity))
+    found.slots[member, signature, RUN] = max(0, min(lane.even_share, lane.limit) - held)
+    found.slots[member, signature, AHEAD] = max(0, lane.limit - max(held, lane.even_share))
     found.memory[member, signature] = 0 if held else lane.memory_mib
 
 

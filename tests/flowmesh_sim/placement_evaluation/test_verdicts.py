@@ -206,6 +206,18 @@ def test_slices_grow_with_the_fleet_where_weak_scaling_is_measured() -> None:
         assert load.variants == (12 * grows if cell.variant == "weak" else 100)
 
 
+def test_simple_orders_have_the_same_fixed_fleet() -> None:
+    cells = list(scaling_cells(SEEDS))
+    by_load = {cell.load: cell for cell in cells if (cell.variant, cell.workers) == ("strong", 48)}
+    orders = [cell for cell in cells if cell.variant == "orders"]
+    assert len(orders) == len(by_load) * 3
+    for cell in orders:
+        own = by_load[cell.load].scenario
+        assert cell.scenario.policy != own.policy
+        assert (cell.scenario.pools, cell.scenario.load) == (own.pools, own.load)
+        assert (cell.scenario.signal, cell.scenario.sharing) == (own.signal, own.sharing)
+
+
 def test_every_member_is_a_scenario_with_its_devices() -> None:
     for load in DRAWN.loads:
         for member in (shipped_member(load), *reference_set(load)):
