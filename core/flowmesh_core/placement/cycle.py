@@ -184,10 +184,11 @@ class SchedulingCycle:
         """Computes the even shares of a group's signature, once a cycle.
 
         Must be called before the signature's slots are looked at. Workers on which only some groups
-        may run count for all.
+        may run count for all. Suspects are not spread, because they are halved host by host, and
+        user code is not, because it may close a worker to other tenants.
         """
         info = group.info
-        if info.signature in self._even_shares:
+        if info.signature in self._even_shares or info.suspects_of or group.code_tenant:
             return
         needed_mib = info.requirement.memory_mib
         fitting = 0

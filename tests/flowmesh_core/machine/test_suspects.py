@@ -108,9 +108,11 @@ def test_fault_4_the_fabric_pays_for_suspects_until_the_guilty_action_is_found(
 
 
 def test_suspects_are_cleared_once_the_guilty_action_is_found(world: World) -> None:
-    world.join(*(f"w{n}" for n in range(5)))
+    world.join("w0")
     uids = submit_each(world, 4)
     hosts = Hosts(world, {"s0"})
+    hosts.round()
+    world.join(*(f"w{n}" for n in range(1, 5)))
     for _ in range(8):
         world.tick(1.0)
         world.beat()

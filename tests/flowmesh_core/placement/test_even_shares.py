@@ -1,6 +1,7 @@
 """Ready actions of one signature are spread over its instances, not packed into the first ones."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from tests.flowmesh_core.placement.builders import action, lane, signature, snapshot, worker
@@ -36,10 +37,10 @@ def test_instances_that_get_ready_actions_have_equally_many(ready, assigned, emp
     assert even_share(ready, assigned, empty) == share
 
 
-def placed(workers, count, *, tokens=LONG, info=LLM):
+def placed(workers, count, *, tokens=LONG, info=LLM, **fields):
     """How many of so many ready actions each worker gets."""
     work = WorkSize(tokens_out=tokens, decode_steps=tokens, component_bytes=SIZE)
-    ready = [action(f"{n:03}", info, work=work) for n in range(count)]
+    ready = [action(f"{n:03}", info, work=work, **fields) for n in range(count)]
     found = Counter[str]()
     for placement in decide(snapshot(workers, ready, [info]), CostModel()).placements:
         found[placement.worker] += len(placement.actions)
@@ -89,3 +90,16 @@ def test_a_draining_worker_does_not_count():
         worker("c", lane(LLM), draining=True),
     ]
     assert placed(workers, 8) == {"a": 4, "b": 4}
+
+
+def test_suspects_are_not_spread():
+    """They are halved host by host, so one host has all of a half (ADR 18)."""
+    suspects = replace(LLM, suspects_of=LLM.signature)
+    workers = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
+    assert placed(workers, 8, info=suspects) == {"a": 8}
+
+
+def test_user_code_is_not_spread():
+    """It may bind a worker to its tenant."""
+    workers = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
+    assert placed(workers, 8, code_tenant="team") == {"a": 8}
