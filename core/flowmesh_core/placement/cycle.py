@@ -24,6 +24,7 @@ from flowmesh_core.placement.capacity import (
 )
 from flowmesh_core.placement.constraints import unmet_in_pool
 from flowmesh_core.placement.input_locality import InputLocality
+from flowmesh_core.placement.settings import SPREAD_GAIN
 from flowmesh_core.protocol.messages import WorkerShape
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class SchedulingCycle:
         busy: per worker, the number of instances that have actions on the snapshot. ``crowded``
             gives the slowdown of an action in one of these instances, and in an additional one.
         bounds: the workers that namespaces with a limit on workers use and may use.
+        unspread: signatures whose actions are not spread over instances.
         waiting: signature → number of actions left unplaced because waiting for an instance is
             better.
     """
@@ -63,6 +65,7 @@ class SchedulingCycle:
         self.running: set[str] = set()
         self.busy: list[int] = []
         self.crowded: list[tuple[float, float]] = []
+        self.unspread: set[str] = set()
         self.waiting = defaultdict[str, int](int)
         self.virtual_time = dict(snapshot.fair_share)
         self.bounds = WorkerBounds(snapshot.worker_uses)
@@ -184,17 +187,19 @@ class SchedulingCycle:
         """Computes the even shares of a group's signature, once a cycle.
 
         Must be called before the signature's slots are looked at. Workers on which only some groups
-        may run count for all. Suspects are not spread, because they are halved host by host, and
-        user code is not, because it may close a worker to other tenants.
+        may run count for all. Suspects are not spread, because they are halved host by host.
         """
         info = group.info
-        if info.signature in self._even_shares or info.suspects_of or group.code_tenant:
+        skipped = info.suspects_of or info.signature in self.unspread
+        if skipped or info.signature in self._even_shares:
             return
         needed_mib = info.requirement.memory_mib
-        fitting = 0
-        for cause, free_mib in zip(self.unmet(group), self._free_mib, strict=True):
+        fitting, device_class = 0, ""
+        for kind, cause in enumerate(self.unmet(group)):
             if cause is None:
+                free_mib = self._free_mib[kind]
                 fitting += len(free_mib) - bisect_left(free_mib, needed_mib)
+                device_class = device_class or self.shapes[kind].device_class
         assigned = []
         for member in self.workers_with_instance.get(info.signature, ()):
             view = self.snapshot.workers[member]
@@ -202,9 +207,24 @@ class SchedulingCycle:
             if not view.instances[info.signature].isolated:
                 assigned.append(view.instances[info.signature].assigned)
         ready = self.ready_by_signature[info.signature]
-        self._even_shares[info.signature] = EvenShares(
-            even_share(ready, assigned), even_share(ready, assigned, max(0, fitting))
-        )
+        of_new = even_share(ready, assigned, max(0, fitting))
+        if device_class:
+            of_new = self._worthwhile(group, device_class, of_new, min(ready, info.capacity))
+        self._even_shares[info.signature] = EvenShares(even_share(ready, assigned), of_new)
+
+    def _worthwhile(self, group: ActionGroup, device_class: str, share: int, most: int) -> int:
+        """Returns a share, at least ``share``, with which an action takes hardly longer.
+
+        A new instance takes time to load and memory that a large engine may need.
+        """
+        least_s = self.rate(group, device_class, float(share)).seconds(group.work)
+        while share < most:
+            larger = min(2 * share, most)
+            longer_s = self.rate(group, device_class, float(larger)).seconds(group.work)
+            if longer_s > SPREAD_GAIN * least_s:
+                break
+            share = larger
+        return share
 
     def instance_for(self, group: ActionGroup, account: WorkerCapacity) -> InstanceCapacity | None:
         """Returns a worker's engine instance for a group, or None if it has none.

@@ -26,7 +26,7 @@ class EquivalenceClass(msgspec.Struct, eq=False, gc=False):
         members: indexes in the snapshot, ascending; more than one only if no instance is open.
         load_s: seconds until the instance takes work. An action pays ``paid_s`` of them.
         ahead_s: the part of ``load_s`` that serves later actions.
-        remaining_s: seconds until the instance's current actions are done.
+        remaining_s: seconds until the instance's current actions are done, if it is to be full.
         slowdown: the factor by which other instances on the same devices or cores slow it down.
         rate: the run time of an action, with the expected number of actions in the instance.
         near_bytes: bytes of components, each weighted by its nearness.
@@ -137,7 +137,8 @@ def _open(
         view.load_remaining_s,
         0.0,
         0.0,
-        view.remaining_s,
+        # Beyond its even share, but within its capacity, an instance takes actions at once.
+        view.remaining_s if instance.even_share == instance.capacity else 0.0,
         tick.crowded[member][0 if instance.assigned else 1],
         tick.rate(group, shape.device_class, _batch(group, instance)),
         shape.price_nanousd_per_hour,

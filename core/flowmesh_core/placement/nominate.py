@@ -60,7 +60,10 @@ class Nomination(msgspec.Struct, eq=False, gc=False):
 
 def cursors_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
     """Returns a cursor for each group, with its candidates at the current capacity."""
-    candidates = CandidateFinder(tick)
+    candidates, groups = CandidateFinder(tick), list(groups)
+    # More workers than needed would count against a namespace's limit, or be closed to others.
+    bound = (group for group in groups if group.bounded_tenants or group.code_tenant)
+    tick.unspread.update(group.info.signature for group in bound)
     return [GroupCursor(group, candidates, candidates.free_slots(group)) for group in groups]
 
 

@@ -37,3 +37,6 @@ LOCALITY_SHARE = 0.5
 """The share of locality that counts. The predicted finish already contains the seconds to load and
 to fetch; in full, locality kept actions on crowded instances beside idle workers. Tuned (ADR 105).
 """
+SPREAD_GAIN = 1.1
+"""How many times as long an action must take in one instance as if its actions were spread over
+twice as many, so that another one is loaded. Tuned (ADR 105)."""

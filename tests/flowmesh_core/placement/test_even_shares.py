@@ -4,17 +4,32 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from tests.flowmesh_core.placement.builders import action, lane, signature, snapshot, worker
+from msgspec import structs
+from tests.flowmesh_core.placement.builders import (
+    NOW_S,
+    action,
+    lane,
+    signature,
+    snapshot,
+    worker,
+)
 
 from flowmesh_core.costmodel import CostModel
 from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier
+from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.placement import decide
 from flowmesh_core.placement.capacity import even_share
+from flowmesh_core.protocol.messages import EngineVersion
 
 SIZE = 16_000_000_000
 LLM = signature("llm", capacity=16, components={"model": SIZE}, work_unit="tokens")
-LONG, SHORT = 2_000.0, 20.0
+LLM_ONLY = {"llm.generate": EngineVersion(1, 1)}
+LONG = WorkSize(tokens_out=2_000.0, decode_steps=2_000.0, component_bytes=SIZE)
+SHORT = WorkSize(tokens_out=20.0, decode_steps=20.0, component_bytes=SIZE)
+"""Of these, many in an instance take hardly longer than one."""
+WIDE = WorkSize(tokens_in=50_000.0, tokens_out=2_000.0, decode_steps=200.0, component_bytes=SIZE)
+"""Of these, eight take 1.11 times as long as four, and four 1.06 times as long as two."""
 
 
 @pytest.mark.parametrize(
@@ -37,9 +52,8 @@ def test_instances_that_get_ready_actions_have_equally_many(ready, assigned, emp
     assert even_share(ready, assigned, empty) == share
 
 
-def placed(workers, count, *, tokens=LONG, info=LLM, **fields):
+def placed(workers, count, *, work=LONG, info=LLM, **fields):
     """How many of so many ready actions each worker gets."""
-    work = WorkSize(tokens_out=tokens, decode_steps=tokens, component_bytes=SIZE)
     ready = [action(f"{n:03}", info, work=work, **fields) for n in range(count)]
     found = Counter[str]()
     for placement in decide(snapshot(workers, ready, [info]), CostModel()).placements:
@@ -59,15 +73,48 @@ def test_an_instance_with_more_than_its_share_gets_one_action_at_most():
     assert sorted(found.values()) in ([2, 3], [3, 3])
 
 
-def test_idle_workers_load_an_instance_each_if_none_is_loaded():
-    workers = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
-    assert placed(workers, 8) == {"a": 2, "b": 2, "c": 2, "d": 2}
+def idle(names):
+    return [worker(name, near={"model": Tier.DISK}) for name in names]
 
 
-@pytest.mark.parametrize("tokens", [SHORT, LONG])
-def test_a_loaded_instance_that_is_hardly_slower_with_all_of_them_is_preferred(tokens):
-    idle = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
-    assert placed([worker("hot", lane(LLM)), *idle], 8, tokens=tokens) == {"hot": 8}
+def test_idle_workers_load_more_instances_only_if_actions_end_sooner():
+    assert placed(idle("abcd"), 8, work=WIDE) == {"a": 4, "b": 4}
+    assert placed(idle("abcd"), 8, work=LONG) == {"a": 8}
+
+
+@pytest.mark.parametrize("work", [SHORT, LONG])
+def test_a_loaded_instance_that_is_hardly_slower_with_all_of_them_is_preferred(work):
+    assert placed([worker("hot", lane(LLM)), *idle("abcd")], 8, work=work) == {"hot": 8}
+
+
+def test_workers_are_left_for_an_engine_that_needs_a_whole_one():
+    large = signature("large", memory_mib=8_000, components={"big": SIZE})
+    workers = idle("abcd")
+    ready = [action(f"{n:03}", LLM, work=LONG) for n in range(4)]
+    ready += [action(f"z{n}", large) for n in range(3)]
+    decision = decide(snapshot(workers, ready, [LLM, large]), CostModel())
+    assert not decision.rejections
+
+
+def test_a_namespace_with_a_limit_on_workers_uses_no_more_than_it_needs():
+    sql = signature("sql", engine="data.sql", capacity=4)
+    team = frozenset({"team"})
+    gpus = [replace(one, shape=structs.replace(one.shape, engines=LLM_ONLY)) for one in idle("abc")]
+    cpu = worker("s", engines={"data.sql": EngineVersion(1, 1)}, device_class="cpu")
+    ready = [action(f"{n:03}", LLM, work=WIDE, bounded_tenants=team) for n in range(8)]
+    ready += [action(f"q{n}", sql, bounded_tenants=team) for n in range(2)]
+    view = snapshot([*gpus, cpu], ready, [LLM, sql])
+    limited = replace(view, worker_uses={"team": WorkerUse(frozenset(), 2)})
+    assert not decide(limited, CostModel()).rejections
+
+
+def test_free_slots_beyond_the_share_are_not_taken_for_slots_to_wait_for():
+    """Worker b counts in the share, although these actions may not run there."""
+    busy = worker("a", lane(LLM, held=8, remaining_s=600.0))
+    workers = [busy, worker("b", lane(LLM)), *idle("c")]
+    fields = {"avoid_workers": frozenset({"b"}), "deadline_s": NOW_S + 20.0}
+    work = WorkSize(tokens_out=200.0, decode_steps=200.0, component_bytes=SIZE)
+    assert placed(workers, 4, work=work, **fields) == {"a": 4}
 
 
 def test_one_more_action_than_shares_is_placed_too():
@@ -76,11 +123,10 @@ def test_one_more_action_than_shares_is_placed_too():
 
 
 def test_workers_that_cannot_hold_an_instance_do_not_count():
-    large = signature("llm", memory_mib=7_000, capacity=16, components={"model": SIZE})
+    large = replace(LLM, requirement=replace(LLM.requirement, memory_mib=7_000))
     other = signature("other", memory_mib=4_000)
     full = [worker(name, lane(other, held=1)) for name in "xyz"]
-    idle = [worker(name, near={"model": Tier.DISK}) for name in "ab"]
-    assert placed([*full, *idle], 8, info=large) == {"a": 4, "b": 4}
+    assert placed([*full, *idle("ab")], 8, work=WIDE, info=large) == {"a": 4, "b": 4}
 
 
 def test_a_draining_worker_does_not_count():
@@ -95,11 +141,9 @@ def test_a_draining_worker_does_not_count():
 def test_suspects_are_not_spread():
     """They are halved host by host, so one host has all of a half (ADR 18)."""
     suspects = replace(LLM, suspects_of=LLM.signature)
-    workers = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
-    assert placed(workers, 8, info=suspects) == {"a": 8}
+    assert placed(idle("abcd"), 8, work=WIDE, info=suspects) == {"a": 8}
 
 
 def test_user_code_is_not_spread():
     """It may bind a worker to its tenant."""
-    workers = [worker(name, near={"model": Tier.DISK}) for name in "abcd"]
-    assert placed(workers, 8, code_tenant="team") == {"a": 8}
+    assert placed(idle("abcd"), 8, work=WIDE, code_tenant="team") == {"a": 8}
