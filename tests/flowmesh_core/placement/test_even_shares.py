@@ -19,7 +19,9 @@ from flowmesh_core.fleet.ready import WorkSize
 from flowmesh_core.fleet.snapshot import Tier
 from flowmesh_core.fleet.worker_bounds import WorkerUse
 from flowmesh_core.placement import decide
+from flowmesh_core.placement.action_groups import groups_of
 from flowmesh_core.placement.capacity import even_share
+from flowmesh_core.placement.cycle import SchedulingCycle
 from flowmesh_core.protocol.messages import EngineVersion
 
 SIZE = 16_000_000_000
@@ -115,6 +117,28 @@ def test_free_slots_beyond_the_share_are_not_taken_for_slots_to_wait_for():
     fields = {"avoid_workers": frozenset({"b"}), "deadline_s": NOW_S + 20.0}
     work = WorkSize(tokens_out=200.0, decode_steps=200.0, component_bytes=SIZE)
     assert placed(workers, 4, work=work, **fields) == {"a": 4}
+
+
+def shares(workers, count):
+    """The even share of an instance of each worker, open or new."""
+    ready = [action(f"{n:03}", LLM, work=WIDE) for n in range(count)]
+    view = snapshot(workers, ready, [LLM])
+    cycle = SchedulingCycle(view, CostModel())
+    (group,) = groups_of(view)
+    cycle.spread(group)
+    return [
+        (account.instance(LLM) or account.new_instance(LLM)).even_share
+        for account in cycle.accounts
+    ]
+
+
+def test_a_worker_with_an_open_instance_counts_once():
+    assert shares([worker("hot", lane(LLM)), *idle("a")], 6) == [6, 6]
+
+
+def test_an_isolated_instance_gets_none_and_does_not_count():
+    alone = worker("alone", lane(LLM, held=1, isolated=True))
+    assert shares([alone, worker("b", lane(LLM))], 4)[1] == 4
 
 
 def test_one_more_action_than_shares_is_placed_too():
