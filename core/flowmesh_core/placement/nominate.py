@@ -9,6 +9,7 @@ from math import floor
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec import structs
 
 from flowmesh_api.v1.enums import RejectionCause
 from flowmesh_core.fleet.ready import ReadyAction
@@ -58,12 +59,20 @@ class Nomination(msgspec.Struct, eq=False, gc=False):
     slot: Slot
 
 
+def _size(group: ActionGroup) -> tuple[object, ...]:
+    restrictions = group.info.requirement.min_trust, sorted(group.reserved_pools)
+    return (*structs.astuple(group.work), *restrictions)
+
+
 def cursors_of(tick: SchedulingCycle, groups: Iterable[ActionGroup]) -> list[GroupCursor]:
     """Returns a cursor for each group, with its candidates at the current capacity."""
     candidates, groups = CandidateFinder(tick), list(groups)
     # More workers than needed would count against a namespace's limit, or be closed to others.
     bound = (group for group in groups if group.bounded_tenants or group.code_tenant)
     tick.unspread.update(group.info.signature for group in bound)
+    # The largest actions of a signature decide, whatever order the groups are in.
+    for group in sorted(groups, key=_size, reverse=True):
+        tick.spread(group)
     return [GroupCursor(group, candidates, candidates.free_slots(group)) for group in groups]
 
 
