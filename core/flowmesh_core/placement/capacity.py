@@ -55,8 +55,8 @@ class InstanceCapacity:
 
     Attributes:
         capacity: the number of actions that it may run at once.
-        even_share: the number of actions up to which its slots are in tier ``RUN``: at most
-            ``capacity``, and at least one more than it has on the snapshot.
+        even_share: the number of actions up to which its slots are in tier ``RUN``. It is one more
+            than on the snapshot at least, but never above ``capacity``.
         limit: the number of actions that it may have: twice the capacity, or less if memory or a
             deadline requires it.
         assigned: the number of actions that it has, including those placed in this cycle.

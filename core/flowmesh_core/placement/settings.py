@@ -38,5 +38,5 @@ LOCALITY_SHARE = 0.5
 to fetch; in full, locality kept actions on crowded instances beside idle workers. Tuned (ADR 105).
 """
 SPREAD_GAIN = 1.1
-"""How many times as long an action must take in one instance as if its actions were spread over
-twice as many, so that another one is loaded. Tuned (ADR 105)."""
+"""Further instances are loaded only if an action would otherwise take more than this many times as
+long as in instances with their even share. Tuned (ADR 105)."""
